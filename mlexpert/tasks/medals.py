@@ -1,0 +1,88 @@
+"""Medals by the MLE-bench rule: positions on a leaderboard of N teams give thresholds, thresholds give medals.
+
+Direction is always an argument, never guessed from a board. Comparisons are at full precision: a medal is reached AT
+its threshold, the median must be beaten. Scores that are not finite are an error here: they never reach a ranking.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from mlexpert.tasks.task import Thresholds
+from mlexpert.types import Medal
+
+
+class Positions(NamedTuple):
+    """1-based places on a board sorted best first."""
+
+    gold: int
+    silver: int
+    bronze: int
+
+
+def positions(n_teams: int) -> Positions:
+    """Last place of each medal among `n_teams` (MLE-bench rule). Raises ValueError without a team."""
+    if n_teams < 1:
+        raise ValueError(f"a board of {n_teams} teams has no medal positions")
+    if n_teams < 100:
+        gold = max(1, n_teams // 10)
+    elif n_teams < 250:
+        gold = 10
+    else:
+        gold = 10 + n_teams * 2 // 1000
+    if n_teams < 250:
+        return Positions(gold, max(1, n_teams // 5), max(1, n_teams * 2 // 5))
+    if n_teams < 1000:
+        return Positions(gold, 50, 100)
+    return Positions(gold, n_teams // 20, n_teams // 10)
+
+
+def thresholds_from_board(scores: Sequence[float], lower_is_better: bool, sample: float) -> Thresholds:
+    """Thresholds of a human leaderboard in any order; `sample` is the score of the sample submission.
+
+    Raises ValueError for an empty board or a score that is not finite.
+    """
+    if not scores:
+        raise ValueError("an empty leaderboard gives no thresholds")
+    if bad := [score for score in scores if not math.isfinite(score)]:
+        raise ValueError(f"{len(bad)} scores of the leaderboard are not finite")
+    ranked = sorted((float(score) for score in scores), reverse=not lower_is_better)
+    gold, silver, bronze = (ranked[place - 1] for place in positions(len(ranked)))
+    return Thresholds(gold, silver, bronze, float(statistics.median(ranked)), sample)
+
+
+def medal_for(score: float, thresholds: Thresholds, lower_is_better: bool) -> Medal:
+    """The best medal whose threshold `score` reaches."""
+    for medal, line in (
+        (Medal.GOLD, thresholds.gold),
+        (Medal.SILVER, thresholds.silver),
+        (Medal.BRONZE, thresholds.bronze),
+    ):
+        if _gain(score, line, lower_is_better) >= 0:
+            return medal
+    return Medal.NONE
+
+
+def above_median(score: float, thresholds: Thresholds, lower_is_better: bool) -> bool:
+    return _gain(score, thresholds.median, lower_is_better) > 0
+
+
+def quality(score: float, thresholds: Thresholds, lower_is_better: bool) -> float:
+    """Place of `score` between the sample submission (0) and gold (1), clipped to [0, 1].
+
+    If the sample already scores gold there is nothing between them: 1 at gold, else 0.
+    """
+    span = _gain(thresholds.gold, thresholds.sample, lower_is_better)
+    if span <= 0:
+        return float(_gain(score, thresholds.gold, lower_is_better) >= 0)
+    return min(1.0, max(0.0, _gain(score, thresholds.sample, lower_is_better) / span))
+
+
+def _gain(score: float, reference: float, lower_is_better: bool) -> float:
+    """How much better than `reference` the score is; negative when worse, 0 only at equality."""
+    if not math.isfinite(score):
+        raise ValueError(f"score {score} is not finite and cannot be ranked")
+    return reference - score if lower_is_better else score - reference
