@@ -1,0 +1,46 @@
+# `make wirl` runs the main job, `make test` the tests; each makes what it needs on a fresh machine.
+SHELL := /bin/bash
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' 2>/dev/null && echo $$p && break; done)
+# `make test REQUIREMENTS=requirements.lock` installs the exact versions that CI uses (Python 3.11).
+REQUIREMENTS ?= requirements.txt
+REQUIREMENTS_DEV ?= requirements-dev.txt
+
+.PHONY: wirl smoke test lint bench clean python
+
+wirl: .venv/ready
+	.venv/bin/python experiments/run.py --config=configs/wirl.py --workdir=runs/wirl
+
+smoke: .venv/ready
+	.venv/bin/python experiments/run.py --config=configs/wirl.py:smoke --workdir=runs/smoke
+
+test: .venv/ready-dev
+	.venv/bin/python -m pytest
+
+lint: .venv/ready-dev
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/pyright
+	.venv/bin/lint-imports
+
+bench: .venv/ready
+	.venv/bin/python experiments/bench/sandbox.py
+	.venv/bin/python experiments/bench/engine.py
+
+python:
+	@test -n "$(PYTHON)" || { echo "error: mlexpert needs Python 3.11, 3.12 or 3.13 as python3 (or make PYTHON=/path/to/python)"; exit 2; }
+
+.venv/bin/python: | python
+	@echo "making .venv with $(PYTHON)"
+	@$(PYTHON) -m venv .venv || { echo "error: python's venv module is missing; on Debian and Ubuntu: apt install python3-venv"; rm -rf .venv; exit 2; }
+
+.venv/ready: .venv/bin/python requirements.txt
+	.venv/bin/python -m pip install -q --disable-pip-version-check -r $(REQUIREMENTS)
+	@touch $@
+
+.venv/ready-dev: .venv/ready requirements-dev.txt
+	.venv/bin/python -m pip install -q --disable-pip-version-check -r $(REQUIREMENTS_DEV)
+	@touch $@
+
+clean:
+	rm -rf .venv runs/smoke

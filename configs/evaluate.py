@@ -1,0 +1,22 @@
+"""A saved policy on a held-out task set.
+
+    python experiments/run.py --config=configs/evaluate.py --workdir=runs/evaluate --config.checkpoint=runs/wirl
+    two CPU cores, about a minute; prints the table of held-out medals with its protocol
+
+`--config.policy` names which policy of the run: rl, sft or base. `--config.tasks.folder` takes a set of tasks that
+exists; without it a fresh set is made from `tasks.held_out_seed`.
+"""
+
+from ml_collections import ConfigDict
+
+from configs import wirl
+
+
+def get_config(preset: str = "laptop") -> ConfigDict:
+    config = wirl.get_config(preset)
+    config.name = "evaluate"
+    config.loop = "evaluate"
+    config.checkpoint = "runs/smoke" if preset == "smoke" else "runs/wirl"
+    config.policy = "rl"
+    config.tasks.folder = ""
+    return config

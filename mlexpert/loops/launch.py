@@ -1,0 +1,87 @@
+"""From a config to its loop, and from an expected fault to one line."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from mlexpert.loops.settings import Config, ConfigError
+from mlexpert.loops.workdir import WorkdirError
+
+_REMEDIES = {
+    errno.ENOSPC: "the disk is full: free some space and run the same command again; it goes on",
+    errno.EDQUOT: "the disk quota is used up: free some space and run the same command again",
+    errno.EROFS: "the file system is read-only: choose another --workdir",
+    errno.EACCES: "permission denied: choose a --workdir that you may write to",
+}
+
+
+def run(config: Config, workdir: Path) -> None:
+    """Imports the loop that the config names and hands over. Raises ConfigError for an unknown loop."""
+    if config.loop == "rl":
+        from mlexpert.loops import rl
+
+        rl.run(config, workdir)
+    elif config.loop == "sft":
+        from mlexpert.loops import sft
+
+        sft.run(config, workdir)
+    elif config.loop == "evaluate":
+        from mlexpert.loops import evaluate
+
+        evaluate.run(config, workdir)
+    elif config.loop == "sandmle":
+        from mlexpert.loops import sandmle
+
+        sandmle.run(config, workdir)
+    else:
+        raise ConfigError(f"loop={config.loop!r}: one of rl, sft, evaluate, sandmle")
+
+
+@contextlib.contextmanager
+def plain_errors() -> Iterator[None]:
+    """Expected faults end the program with one line and code 2; a stop by Ctrl-C with code 130."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        print("\nstopped; the same command goes on from the last checkpoint", file=sys.stderr)
+        sys.exit(130)
+    except Exception as error:
+        message = _expected_message(_innermost(error))
+        if message is None:
+            raise
+        print(f"error: {message}", file=sys.stderr)
+        sys.exit(2)
+
+
+def _innermost(error: BaseException) -> BaseException:
+    """A group of one error is that error: tasks that run side by side wrap what one of them raised."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
+
+
+def _expected_message(error: BaseException) -> str | None:
+    if isinstance(error, OSError) and error.errno in _REMEDIES:
+        return f"{error.filename or 'writing'}: {_REMEDIES[error.errno]}"
+    return str(error) if isinstance(error, _expected()) else None
+
+
+def _expected() -> tuple[type[Exception], ...]:
+    from mlexpert.loops.collect import InfrastructureError, SilentPolicyError
+    from mlexpert.sandbox.warm import SandboxError
+    from mlexpert.tasks.task import TaskError
+    from mlexpert.train.checkpoint import CheckpointError
+
+    return (
+        ConfigError,
+        WorkdirError,
+        TaskError,
+        SandboxError,
+        CheckpointError,
+        InfrastructureError,
+        SilentPolicyError,
+    )

@@ -1,0 +1,114 @@
+"""The policy before RL, and the way back to any policy that a run has saved.
+
+    base   from scratch on schema documents without end: it learns to copy names that it has never seen
+    sft    on the prefixes of teacher episodes that outcome-guided supervision keeps (MLExpert)
+
+Both are one loop over batches that are a function of (seed, step), so a stopped stage goes on from its checkpoint.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import optax
+
+from mlexpert.loops import examples, screen, setup
+from mlexpert.loops.examples import Example
+from mlexpert.loops.settings import Config
+from mlexpert.loops.setup import Stage
+from mlexpert.loops.workdir import Workdir, WorkdirError
+from mlexpert.model import params as weights
+from mlexpert.model.config import ModelConfig
+from mlexpert.model.params import Params
+from mlexpert.rollout import tokenizer as tokenizers
+from mlexpert.sandbox.api import Sandbox
+from mlexpert.train import checkpoint, metrics, optimizer
+from mlexpert.train.step import StepShape, TrainState, init_state, make_sft_step
+from mlexpert.types import Batch
+
+
+def train_base(stage: Stage) -> Params:
+    """A policy that has read schema documents only."""
+    config = stage.config.base
+    draw = partial(examples.documents, stage.renderer, stage.config.seed, stage.config.budget.executions)
+    start = weights.init(stage.model, jax.random.key(stage.config.seed))
+    return _train(stage, "base", config, start, partial(_document_batch, draw, config))
+
+
+def train_sft(stage: Stage, base: Params, episodes: list[Example]) -> Params:
+    """The base policy after teacher episodes."""
+    config = stage.config.sft
+    rows = examples.Rows(episodes, config.rows, config.row_length, stage.config.seed)
+    return _train(stage, "sft", config, base, rows.batch)
+
+
+def _document_batch(draw: Callable[[int], Any], config: Config, step: int) -> Batch:
+    return examples.filled(draw(step), config.rows, config.row_length)
+
+
+def _train(stage: Stage, name: str, config: Config, start: Params, batch_of: Callable[[int], Batch]) -> Params:
+    """`config.steps` updates, from the newest checkpoint if there is one. Metrics go to `<workdir>/<name>`."""
+    folder = stage.workdir / "checkpoints" / name
+    muon = optimizer.sft_muon(stage.model, config.lr, config.steps, warmup=min(10, config.steps // 2))
+    state = init_state(start, muon)
+    saved = checkpoint.restore_latest(folder, state)
+    done, state = (saved[0], saved[1]) if saved else (0, state)
+    if done >= config.steps:
+        return state.params
+    step = make_sft_step(stage.model, muon, StepShape(rows=config.rows))
+    writer = metrics.Writer(stage.workdir / "stages" / name, done - 1)
+    with screen.bar(f"{name} policy", config.steps, done, "step") as bar:
+        for i in range(done, config.steps):
+            state, found = _timed(step, state, batch_of(i))
+            writer.write(i, found)
+            screen.advance(bar, screen.figures(loss=found["loss"], **{"tokens/s": f"{found['tokens_per_s']:.0f}"}))
+            if (i + 1) % 100 == 0 and i + 1 < config.steps:
+                checkpoint.save(folder, i + 1, state, {}, keep=1)
+    writer.close()
+    checkpoint.save(folder, config.steps, state, {}, keep=1)
+    return state.params
+
+
+def _timed(step: Callable, state: TrainState, batch: Batch) -> tuple[TrainState, dict[str, float]]:
+    began = time.monotonic()
+    state, found = step(state, batch)
+    tokens = int((batch.segments_BxT > 0).sum())
+    return state, {**found, "tokens": tokens, "tokens_per_s": tokens / (time.monotonic() - began)}
+
+
+# ---------------------------------------------------------------- saved policies
+def load(config: Config, held: Workdir, sandbox: Sandbox) -> tuple[Stage, Params, int]:
+    """(stage, weights, version) of the policy `config.policy` in the run folder `config.checkpoint`.
+
+    Raises WorkdirError if the folder holds no such policy, CheckpointError if it was written for another model.
+    """
+    folder = Path(config.checkpoint)
+    vocabulary = folder / "tokenizer.json"
+    if not vocabulary.exists():
+        raise WorkdirError(f"{vocabulary} does not exist: --config.checkpoint must name the workdir of a finished run")
+    stage = setup.make(config, held, tokenizers.load(vocabulary), sandbox)
+    saved = restore(stage, config.policy, folder)
+    return stage, *saved
+
+
+def restore(stage: Stage, policy: str, folder: Path | None = None) -> tuple[Params, int]:
+    """(weights, version) of a saved policy of this run, or of the run in `folder`. Errors as `load`."""
+    checkpoints = (folder or stage.workdir.path) / "checkpoints"
+    like = jax.eval_shape(
+        lambda: init_state(weights.init(stage.model, jax.random.key(0)), _optimizer(stage.model, policy))
+    )
+    saved = checkpoint.restore_latest(checkpoints / policy, like)
+    if saved is None:
+        there = sorted(path.name for path in checkpoints.glob("*"))
+        raise WorkdirError(f"{checkpoints.parent} holds no policy {policy!r}; there are: {', '.join(there) or 'none'}")
+    return saved[1].params, saved[0]
+
+
+def _optimizer(model: ModelConfig, policy: str) -> optax.GradientTransformation:
+    """Whose state lies in a checkpoint of this policy; its shape does not depend on the learning rate."""
+    return optimizer.rl_adamw(1e-4) if policy == "rl" else optimizer.sft_muon(model, 1e-2, 100)

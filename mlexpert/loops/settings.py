@@ -1,0 +1,139 @@
+"""Configs: resolved, checked, printed, and told apart.
+
+A config is an `ml_collections.ConfigDict` made by `configs/<name>.py:get_config(preset)`. Nothing here fills in a
+value: an unknown key, a value of the wrong type or a combination that cannot work is an error that names the key.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import runpy
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from absl import flags
+from ml_collections import ConfigDict
+
+from mlexpert.model.config import PRESETS
+
+# A locked ConfigDict. Its stubs give every attribute the union of all value types, so the type checker is told nothing.
+Config = Any
+
+
+class ConfigError(ValueError):
+    """A config that cannot be run as it stands; the message names the key and the remedy."""
+
+
+def parse_flags(argv: Sequence[str]) -> list[str]:
+    """absl's parser, with an unknown `--config.key` turned into the nearest known keys. Raises ConfigError."""
+    config_file = next((a.split("=", 1)[1] for a in argv if a.startswith("--config=")), None)
+    if config_file is not None:
+        path = Path(config_file.split(":", 1)[0])
+        if not path.is_file():
+            raise ConfigError(
+                f"no config file {path}; there are: {', '.join(sorted(map(str, Path('configs').glob('*.py'))))}"
+            )
+    try:
+        return flags.FLAGS(list(argv))
+    except (AttributeError, KeyError) as error:
+        raise ConfigError(unknown_key_message(argv)) from error
+
+
+def unknown_key_message(argv: Sequence[str]) -> str:
+    """Which `--config.key` override does not exist, and the three nearest keys that do."""
+    known = list(flatten(_as_written(next(a for a in argv if a.startswith("--config=")).split("=", 1)[1])))
+    asked = [a[len("--config.") :].split("=", 1)[0] for a in argv if a.startswith("--config.")]
+    lines = []
+    for key in asked:
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=3, cutoff=0.3)
+            lines.append(f"unknown config key {key!r}; nearest: {', '.join(near) or 'none'}")
+    return "\n".join(lines) or "the config could not be read; run with --dry_run to see what it resolves to"
+
+
+def _as_written(name: str) -> Config:
+    """The config of `configs/<name>.py[:preset]` without overrides."""
+    file, _, preset = name.partition(":")
+    return runpy.run_path(file)["get_config"](*([preset] if preset else []))
+
+
+def flatten(config: Config, prefix: str = "") -> dict[str, Any]:
+    """`{"train.lr": 2e-4, ...}` in a stable order."""
+    flat: dict[str, Any] = {}
+    for key in sorted(config.keys()):
+        value = config[key]
+        name = f"{prefix}{key}"
+        flat.update(flatten(value, f"{name}.") if isinstance(value, ConfigDict | dict) else {name: value})
+    return flat
+
+
+def as_json(config: Config) -> str:
+    return json.dumps(flatten(config), indent=1, sort_keys=True, default=list)
+
+
+def config_hash(config: Config) -> str:
+    """First 12 hex digits of the SHA-256 of the resolved config."""
+    return hashlib.sha256(as_json(config).encode()).hexdigest()[:12]
+
+
+def differences(config: Config, saved_json: str) -> list[str]:
+    """`key: saved -> now` for every key in which the two configs differ."""
+    now, saved = json.loads(as_json(config)), json.loads(saved_json)
+    keys = sorted(now.keys() | saved.keys())
+    return [f"{k}: {saved.get(k, '(absent)')} -> {now.get(k, '(absent)')}" for k in keys if now.get(k) != saved.get(k)]
+
+
+def validate(config: Config) -> Config:
+    """The config itself, if it can work. Raises ConfigError that lists every fault found."""
+    faults = list(_faults(config))
+    if faults:
+        raise ConfigError("this config cannot run:\n" + "\n".join(f"  {fault}" for fault in faults))
+    return config
+
+
+def _faults(config: Config) -> Iterator[str]:
+    if "model" in config and config.model.preset not in PRESETS:
+        yield f"model.preset={config.model.preset!r}: known presets are {', '.join(PRESETS)}"
+    if "episode" in config and "engine" in config and config.episode.context_tokens > config.engine.length:
+        yield f"episode.context_tokens={config.episode.context_tokens} exceeds engine.length={config.engine.length}"
+    if "train" in config:
+        yield from _train_faults(config)
+    if "sampling" in config:
+        if config.sampling.temperature <= 0:
+            yield f"sampling.temperature={config.sampling.temperature}: must be above 0"
+        if not 0 < config.sampling.top_p <= 1:
+            yield f"sampling.top_p={config.sampling.top_p}: must be in (0, 1]"
+    if "tasks" in config and config.tasks.n_held_out < 1:
+        yield "tasks.n_held_out must be at least 1: a result without held-out tasks says nothing"
+
+
+def _train_faults(config: Config) -> Iterator[str]:
+    train = config.train
+    if train.lr < 0:
+        yield f"train.lr={train.lr}: must not be negative"
+    if not train.q_min < 1 < train.q_max:
+        yield f"train.q_min={train.q_min}, train.q_max={train.q_max}: the band must contain 1"
+    if train.correction not in ("weight_and_mask", "mask_only", "off"):
+        yield f"train.correction={train.correction!r}: one of weight_and_mask, mask_only, off"
+    if train.row_length < config.episode.context_tokens:
+        context = config.episode.context_tokens
+        yield f"train.row_length={train.row_length} is shorter than episode.context_tokens={context}"
+
+
+def describe(config: Config) -> str:
+    """The resolved config as a readable page, its hash, and what the model would weigh."""
+    from mlexpert.model import params
+    from mlexpert.model.config import BUILT_MIXERS, preset
+
+    lines = [f"{key} = {value}" for key, value in flatten(config).items()]
+    lines.append(f"config_hash = {config_hash(config)}")
+    if "model" in config:
+        model = preset(config.model.preset)
+        built = set(model.layer_pattern) <= set(BUILT_MIXERS)
+        lines.append(
+            f"parameters = {params.count(model):,}" if built else f"layers not built yet: {model.layer_pattern}"
+        )
+    return "\n".join(lines)

@@ -1,0 +1,140 @@
+"""From a config to the things that a loop works with: model, renderer, sandbox, environments, engine."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+
+from mlexpert.harness import observation
+from mlexpert.harness.environment import Environment
+from mlexpert.harness.journal import Journal
+from mlexpert.harness.state import Budget
+from mlexpert.loops.settings import Config, ConfigError
+from mlexpert.loops.workdir import Workdir
+from mlexpert.model.config import ModelConfig, preset
+from mlexpert.model.params import Params
+from mlexpert.rollout.embedded import EmbeddedEngine
+from mlexpert.rollout.episode import EpisodeLimits
+from mlexpert.rollout.renderer import Renderer, ToolStyle
+from mlexpert.rollout.tokenizer import Tokenizer
+from mlexpert.sandbox.api import Sandbox
+from mlexpert.sandbox.warm import WarmSandbox
+from mlexpert.tasks.grading import Grader
+from mlexpert.tasks.task import Task
+from mlexpert.types import CreditRule, Isolation, Limits, Sampling
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Everything that episodes need beside the engine and the weights."""
+
+    config: Config
+    workdir: Workdir
+    model: ModelConfig
+    renderer: Renderer
+    sandbox: Sandbox
+
+    @property
+    def limits(self) -> EpisodeLimits:
+        return EpisodeLimits(**self.config.episode.to_dict())
+
+    @property
+    def sampling(self) -> Sampling:
+        return Sampling(**self.config.sampling.to_dict())
+
+
+def make(config: Config, workdir: Workdir, tokenizer: Tokenizer, sandbox: Sandbox) -> Stage:
+    model = preset(config.model.preset, vocab_size=tokenizer.vocab_size)
+    return Stage(config, workdir, model, renderer(config, tokenizer), sandbox)
+
+
+def renderer(config: Config, tokenizer: Tokenizer) -> Renderer:
+    """Small models, trained on these very lines, get tools as one-line signatures; large ones their JSON schemas."""
+    return Renderer(tokenizer, ToolStyle(config.tokenizer.style), brief=config.budget.style == "short")
+
+
+def engine(stage: Stage, params: Params, version: int = 0) -> EmbeddedEngine:
+    """Raises ConfigError for an engine that is not built."""
+    settings = stage.config.engine
+    if settings.kind != "embedded":
+        raise ConfigError(
+            f"engine.kind={settings.kind!r} is not built yet: only 'embedded', which runs in this process"
+        )
+    return EmbeddedEngine(stage.model, params, settings.slots, settings.length, settings.chunk, version)
+
+
+def require_runnable(config: Config) -> None:
+    """Raises ConfigError at once for a preset that this program can print but not run."""
+    if "engine" in config and config.engine.kind != "embedded":
+        raise ConfigError(
+            f"{config.name} samples from a {config.engine.kind} server with loaded weights, which is not built yet; "
+            "print it with --dry_run, or run the laptop default: --config=configs/wirl.py"
+        )
+
+
+@asynccontextmanager
+async def open_sandbox(config: Config) -> AsyncIterator[Sandbox]:
+    async with WarmSandbox(config.sandbox.slots) as sandbox:
+        yield sandbox
+
+
+def isolation_line(isolation: Isolation) -> str:
+    """`sandbox: namespaces; enforced files, network, ...; not enforced disk (why)`"""
+    parts = ("files", "network", "processes", "memory", "cpu", "disk")
+    held = [name for name in parts if getattr(isolation, name)]
+    open_ = [name for name in parts if not getattr(isolation, name)]
+    line = f"{isolation.kind}; enforced: {', '.join(held) or 'nothing'}"
+    line += f"; not enforced: {', '.join(open_)}" if open_ else ""
+    return line + (f" ({isolation.note})" if isolation.note else "")
+
+
+def environment(config: Config, held: Workdir, sandbox: Sandbox, task: Task, episode: str, seed: int) -> Environment:
+    """A new episode, or the one that its journal holds."""
+    budget, limits = config.budget, config.sandbox
+    return Environment(
+        task,
+        sandbox,
+        grader(task).grade,
+        Budget(budget.executions, budget.steps, budget.malformed, budget.wall_s),
+        Journal(journal_path(held, episode)),
+        collected(held, episode),
+        Limits(wall_s=limits.wall_s, cpu_s=limits.cpu_s, memory_mb=limits.memory_mb),
+        budget.feedback,
+        seed,
+        {"short": observation.SHORT, "full": observation.FULL}[budget.style],
+    )
+
+
+def forget_files(stage: Stage, episode: str) -> None:
+    """Submissions are graded the moment they are collected; their verdicts are in the journal."""
+    shutil.rmtree(collected(stage.workdir, episode), ignore_errors=True)
+
+
+def journal_path(workdir: Workdir, episode: str) -> Path:
+    return workdir / "episodes" / f"{episode}.jsonl"
+
+
+def collected(workdir: Workdir, episode: str) -> Path:
+    return workdir / "collected" / episode
+
+
+@cache
+def grader(task: Task) -> Grader:
+    """Answers are read once a task, in this process, which never runs what a policy wrote."""
+    return Grader(task)
+
+
+def credit_rule(config: Config) -> CreditRule:
+    from mlexpert.train.credit import wirl
+
+    return partial(wirl.credit, trend=config.train.trend)
+
+
+def seed_of(*parts: object) -> int:
+    """63 bits that depend on all parts and on nothing else: the same on every machine and in every process."""
+    return int.from_bytes(hashlib.blake2b("/".join(map(str, parts)).encode(), digest_size=8).digest()) >> 1

@@ -1,0 +1,114 @@
+"""From nothing to the policy that RL starts from: teacher episodes, tokenizer, base policy, SFT.
+
+python experiments/run.py --config=configs/sft.py --workdir=runs/sft
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from mlexpert.corpus import episodes
+from mlexpert.corpus.episodes import Record
+from mlexpert.harness.environment import Environment
+from mlexpert.loops import examples, heldout, policies, report, screen, setup, tasksets, workdir
+from mlexpert.loops.settings import Config
+from mlexpert.loops.setup import Stage
+from mlexpert.loops.workdir import Meter, Workdir
+from mlexpert.model.params import Params
+from mlexpert.rollout import tokenizer as tokenizers
+from mlexpert.rollout.renderer import Renderer
+from mlexpert.rollout.tokenizer import Tokenizer
+from mlexpert.sandbox.api import Sandbox
+from mlexpert.tasks.task import Task
+
+STAGES = 5
+OUTSIDE_TRAINING = 1_000_000  # a step whose documents no training step will see
+
+
+def run(config: Config, path: Path) -> None:
+    """The loop of configs/sft.py: everything before RL, then the held-out evaluation of the SFT policy."""
+    setup.require_runnable(config)
+    with workdir.hold(path, config) as held:
+        asyncio.run(_run(config, held))
+
+
+async def _run(config: Config, held: Workdir) -> None:
+    meter = Meter(held)
+    screen.heading(1, STAGES, "micro tasks with an executed ladder of reference solutions")
+    train_tasks, held_out = tasksets.training(config, held), tasksets.held_out(config, held)
+    async with setup.open_sandbox(config) as sandbox:
+        screen.say(f"  sandbox: {setup.isolation_line(sandbox.isolation)}")
+        stage, params = await policy_before_rl(config, held, sandbox, train_tasks, STAGES)
+        screen.heading(5, STAGES, f"held-out evaluation: {heldout.protocol(config)}")
+        async with setup.engine(stage, params) as engine:
+            lines = await heldout.evaluate(stage, engine, held_out, "sft")
+    meter.tick()
+    report.conclude(held, config, {"sft": lines}, len(held_out), setup.isolation_line(sandbox.isolation))
+
+
+async def policy_before_rl(
+    config: Config, held: Workdir, sandbox: Sandbox, tasks: Sequence[Task], n_stages: int
+) -> tuple[Stage, Params]:
+    """Stages 2 to 4; each is skipped if the folder holds its result."""
+    screen.heading(2, n_stages, "scripted teachers of mixed quality play the training tasks in the sandbox")
+    records = await teacher_episodes(config, held, sandbox, tasks)
+    kept = [
+        cut for record in records if (cut := episodes.worth_imitating(record, config.corpus.eta, config.corpus.delta))
+    ]
+    screen.say(f"  outcome-guided supervision keeps {len(kept)} of {len(records)} episodes")
+    stage = setup.make(config, held, tokenizer(config, held, records), sandbox)
+    screen.heading(3, n_stages, "base policy, from scratch on schema documents")
+    base = policies.train_base(stage)
+    screen.heading(4, n_stages, "SFT on what outcome-guided supervision keeps")
+    sequences = [examples.of_record(stage.renderer, record) for record in kept]
+    return stage, policies.train_sft(stage, base, sequences)
+
+
+async def teacher_episodes(config: Config, held: Workdir, sandbox: Sandbox, tasks: Sequence[Task]) -> list[Record]:
+    """Played once; the file appears when it is whole."""
+    path = held / "corpus" / "episodes.jsonl"
+    if path.exists():
+        return episodes.load(path)
+    for stale in (held / "episodes").glob("teacher-*.jsonl"):  # of a collection that was stopped
+        stale.unlink()
+    with screen.bar("teacher", config.corpus.episodes, unit="episode") as bar:
+
+        def environment(task: Task, name: str) -> Environment:
+            return setup.environment(config, held, sandbox, task, name, setup.seed_of(config.seed, name))
+
+        def progress(done: int) -> None:
+            bar.update(done - bar.n)
+
+        found = await episodes.collect(
+            tasks,
+            config.corpus.episodes,
+            environment,
+            config.seed,
+            2 * config.sandbox.slots,
+            progress=progress,
+        )
+    shutil.rmtree(held / "collected", ignore_errors=True)
+    screen.say(f"  {len(found.records)} episodes, {found.spoilt} spoilt by infrastructure")
+    episodes.save(path, found.records)
+    return found.records
+
+
+def tokenizer(config: Config, held: Workdir, records: Sequence[Record]) -> Tokenizer:
+    """Trained once, on the very text that a renderer makes of the episodes and of schema documents."""
+    path = held / "tokenizer.json"
+    if not path.exists():
+        plain = setup.renderer(config, tokenizers.train((), 300))  # one token a byte
+        tokenizers.save(tokenizers.train(_texts(config, plain, records), config.tokenizer.vocab_size), path)
+    return tokenizers.load(path)
+
+
+def _texts(config: Config, plain: Renderer, records: Sequence[Record]) -> Iterator[str]:
+    documents = examples.documents(plain, config.seed, config.budget.executions, step=OUTSIDE_TRAINING)
+    for ids_P, _ in itertools.islice(documents, config.tokenizer.documents):
+        yield plain.tokenizer.decode(ids_P)
+    for record in records:
+        yield plain.tokenizer.decode(examples.of_record(plain, record)[0])

@@ -1,0 +1,117 @@
+"""The folder of one run: whose it is, which stages are done, and who holds it.
+
+Invariants: one process at a time (an advisory lock that dies with its holder); one config for ever (another one is
+refused with the keys that differ); a stage is done only when its facts are in `stages.json`,
+which is replaced atomically.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mlexpert.loops import settings
+from mlexpert.loops.settings import Config
+
+
+class WorkdirError(RuntimeError):
+    """The folder cannot be used; the message says why and what to do."""
+
+
+@dataclass(frozen=True)
+class Workdir:
+    path: Path
+
+    def __truediv__(self, name: str) -> Path:
+        return self.path / name
+
+
+@contextlib.contextmanager
+def hold(path: Path, config: Config) -> Iterator[Workdir]:
+    """Creates or re-enters the folder and holds it. Raises WorkdirError if it is in use or has another config."""
+    if path.exists() and not path.is_dir():
+        raise WorkdirError(f"{path} is a file; choose another --workdir")
+    path.mkdir(parents=True, exist_ok=True)
+    with (path / ".lock").open("a+") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.seek(0)
+            holder = lock.read().strip() or "unknown"
+            raise WorkdirError(f"{path} is in use by process {holder}; stop it or choose another --workdir") from None
+        lock.seek(0)
+        lock.truncate()
+        lock.write(str(os.getpid()))
+        lock.flush()
+        _claim(path, config)
+        yield Workdir(path)
+
+
+def _claim(path: Path, config: Config) -> None:
+    saved = path / "config.json"
+    if not saved.exists():
+        strangers = [p.name for p in path.iterdir() if p.name != ".lock"]
+        if strangers:
+            raise WorkdirError(
+                f"{path} holds other files ({', '.join(sorted(strangers)[:3])}), no config.json; choose an empty folder"
+            )
+        write_atomic(saved, settings.as_json(config))
+        return
+    differ = settings.differences(config, saved.read_text())
+    if differ:
+        keys = "\n".join(f"  {line}" for line in differ)
+        raise WorkdirError(f"{path} belongs to another config; choose another --workdir, or the saved values:\n{keys}")
+
+
+def write_atomic(path: Path, text: str) -> None:
+    """Either the old content or the new, never half of it."""
+    draft = path.with_name(path.name + ".draft")
+    with draft.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)
+
+
+def stages(workdir: Workdir) -> dict[str, dict[str, Any]]:
+    """Facts of every finished stage, by name."""
+    file = workdir / "stages.json"
+    return json.loads(file.read_text()) if file.exists() else {}
+
+
+def facts(workdir: Workdir, stage: str) -> dict[str, Any] | None:
+    return stages(workdir).get(stage)
+
+
+def finish(workdir: Workdir, stage: str, **found: Any) -> None:
+    write_atomic(workdir / "stages.json", json.dumps(stages(workdir) | {stage: found}, indent=1))
+
+
+def spent(workdir: Workdir, add: float = 0.0) -> float:
+    """Seconds spent on this run by every process so far; `add` counts some more."""
+    file = workdir / "seconds.json"
+    total = (json.loads(file.read_text()) if file.exists() else 0.0) + add
+    if add:
+        write_atomic(file, json.dumps(total))
+    return total
+
+
+class Meter:
+    """Counts this process' seconds into the folder, a little at a time so that a kill loses at most a few."""
+
+    def __init__(self, workdir: Workdir):
+        self._workdir = workdir
+        self._mark = time.monotonic()
+
+    def tick(self, at_least: float = 0.0) -> None:
+        now = time.monotonic()
+        if now - self._mark >= at_least:
+            spent(self._workdir, now - self._mark)
+            self._mark = now
