@@ -31,7 +31,7 @@ def laptop() -> ConfigDict:
     # Base policy: unlimited schema documents, so that it learns to copy names it has never seen.
     config.base = ConfigDict(dict(steps=220, rows=16, row_length=256, lr=0.02, minutes=5.0))
     config.sft = ConfigDict(dict(steps=300, rows=8, row_length=384, lr=0.02, minutes=5.0))
-    config.engine = ConfigDict(dict(kind="embedded", slots=16, length=512, chunk=8))
+    config.engine = ConfigDict(dict(kind="embedded", slots=16, length=384, chunk=8))
     config.episode = ConfigDict(dict(turn_tokens=128, context_tokens=384, total_tokens=2048))
     # What one episode may use; `feedback` blind shows the policy no hidden score.
     config.budget = ConfigDict(dict(executions=3, steps=8, malformed=3, wall_s=120.0, feedback="blind", style="short"))
