@@ -1,0 +1,1 @@
+"""Text to learn from before any reward: scripts, scripted teachers, and schema documents."""
