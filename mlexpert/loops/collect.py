@@ -20,6 +20,7 @@ import numpy as np
 from mlexpert.harness.environment import Environment
 from mlexpert.harness.journal import Journal
 from mlexpert.loops import setup
+from mlexpert.loops.heldout import is_copy_error
 from mlexpert.loops.setup import Stage
 from mlexpert.rollout.buffer import Buffer
 from mlexpert.rollout.engine import Engine
@@ -52,6 +53,7 @@ class Collectors:
     endings: Counter[str] = field(default_factory=Counter)
     executions: Counter[str] = field(default_factory=Counter)
     tokens: Counter[str] = field(default_factory=Counter)
+    copy_errors: int = 0
     windows_an_episode: float = 2.0  # running mean, for admission
     failures_in_a_row: int = 0
     silent_in_a_row: int = 0
@@ -93,6 +95,7 @@ class Collectors:
     def _count(self, episode: Episode) -> None:
         self.endings[episode.ending.value] += 1
         self.executions.update(result.execution.status.value for result in episode.results)
+        self.copy_errors += sum(is_copy_error(result.execution) for result in episode.results)
         self.tokens.update(prompt=episode.n_prompt, sampled=episode.n_sampled)
         self.windows_an_episode += 0.1 * (len(episode.credits) - self.windows_an_episode)
         failed = episode.ending is Ending.INFRASTRUCTURE
@@ -101,8 +104,8 @@ class Collectors:
         self.silent_in_a_row = self.silent_in_a_row + 1 if silent else 0
         if self.silent_in_a_row >= MAX_SILENT_IN_A_ROW:
             raise SilentPolicyError(
-                f"the last {self.silent_in_a_row} episodes ended without one execution: {dict(self.endings)}. The policy "
-                "writes no tool calls. Train it longer before RL (base.steps, sft.steps) or lower train.lr"
+                f"the last {self.silent_in_a_row} episodes ended without one execution: {dict(self.endings)}. The "
+                "policy writes no tool calls. Train it longer before RL (base.steps, sft.steps) or lower train.lr"
             )
         if self.failures_in_a_row >= MAX_INFRASTRUCTURE_IN_A_ROW:
             raise InfrastructureError(
@@ -128,6 +131,7 @@ class Collectors:
             "endings": dict(self.endings),
             "executions": dict(self.executions),
             "tokens": dict(self.tokens),
+            "copy_errors": self.copy_errors,
             "windows_an_episode": self.windows_an_episode,
         }
 
@@ -138,7 +142,7 @@ class Collectors:
         """Cuts the journals of the running episodes back and forgets those that started later."""
         self.started = state["started"]
         self.endings, self.executions = Counter(state["endings"]), Counter(state["executions"])
-        self.tokens = Counter(state["tokens"])
+        self.tokens, self.copy_errors = Counter(state["tokens"]), state["copy_errors"]
         self.windows_an_episode = state["windows_an_episode"]
         for name, (number, length) in state["running"].items():
             Journal(setup.journal_path(self.stage.workdir, name)).truncate(length)

@@ -21,7 +21,7 @@ from mlexpert.loops.setup import Stage
 from mlexpert.rollout.engine import Engine
 from mlexpert.rollout.episode import Discard, run_episode
 from mlexpert.tasks.task import Task
-from mlexpert.types import Ending, Episode, Medal, Outcome, VerdictStatus
+from mlexpert.types import Ending, Episode, Execution, Medal, Outcome, VerdictStatus
 
 Line = dict[str, Any]
 
@@ -63,7 +63,7 @@ async def _play(stage: Stage, engine: Engine, task: Task, run: int, name: str) -
 
 
 def line_of(episode: Episode, run: int) -> Line:
-    """What is kept of an episode; `key_errors` counts scripts that used a name that is not there."""
+    """What is kept of an episode; `copy_errors` counts scripts that used a name that is not there."""
     answer, credits = episode.answer, episode.credits
     return {
         "run": run,
@@ -76,12 +76,17 @@ def line_of(episode: Episode, run: int) -> Line:
         "rewards": [credit.reward for credit in credits],
         "outcomes": [credit.outcome.value for credit in credits],
         "executions": dict(Counter(result.execution.status.value for result in episode.results)),
-        "key_errors": sum(result.execution.exception == "KeyError" for result in episode.results),
+        "copy_errors": sum(is_copy_error(result.execution) for result in episode.results),
         "malformed": episode.n_malformed,
         "sampled": episode.n_sampled,
         "prompt": episode.n_prompt,
         "infrastructure": episode.ending is Ending.INFRASTRUCTURE,
     }
+
+
+def is_copy_error(execution: Execution) -> bool:
+    """The script asked for a column that is not there; `target` is a bug that teachers make, not a miscopied name."""
+    return execution.exception == "KeyError" and execution.message.strip("'\"") != "target"
 
 
 def read(path: Path) -> list[Line]:
@@ -120,7 +125,7 @@ def scores(lines: Iterable[Line], n_tasks: int, n_runs: int) -> dict[str, Any]:
     return {
         **statistics.score_runs(lines, n_tasks, n_runs),
         **windows,
-        "copy_error_rate": sum(line["key_errors"] for line in lines) / n_windows,
+        "copy_error_rate": sum(line["copy_errors"] for line in lines) / n_windows,
         "infrastructure": sum(line["infrastructure"] for line in lines),
     }
 

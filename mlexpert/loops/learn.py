@@ -88,6 +88,7 @@ class Learner:
             "clock": {name: seconds / spent for name, seconds in totals.items()},
             "tokens": {**self.collectors.tokens, "trained": self.trained_tokens},
             "executions": dict(self.collectors.executions),
+            "copy_errors": self.collectors.copy_errors,
             "endings": dict(self.collectors.endings),
         }
 
@@ -136,6 +137,7 @@ async def _updates(learner: Learner, writer: metrics.Writer) -> None:
 async def _update(learner: Learner, step: Any) -> dict[str, Any]:
     train, clock, buffer = learner.stage.config.train, learner.clock, learner.buffer
     sampled, began = learner.engine.stats.sampled_tokens, time.monotonic()
+    executed, miscopied = learner.collectors.executions.total(), learner.collectors.copy_errors
     with clock.phase("wait"):
         await buffer.wait()
         windows = buffer.take()
@@ -151,9 +153,11 @@ async def _update(learner: Learner, step: Any) -> dict[str, Any]:
         buffer.advance(learner.updates)
         learner.collectors.changed.set()
     speed = (learner.engine.stats.sampled_tokens - sampled) / (time.monotonic() - began)
+    executed = max(1, learner.collectors.executions.total() - executed)
     return {
         **found,
         **window_figures(windows),
+        "copy_error_rate": (learner.collectors.copy_errors - miscopied) / executed,
         "age_mean": float(np.mean(ages)),
         "age_max": max(ages),
         "tokens_per_s": speed,

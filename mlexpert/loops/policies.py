@@ -8,6 +8,7 @@ Both are one loop over batches that are a function of (seed, step), so a stopped
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from functools import partial
@@ -17,7 +18,7 @@ from typing import Any
 import jax
 import optax
 
-from mlexpert.loops import examples, screen, setup
+from mlexpert.loops import examples, probe, screen, setup
 from mlexpert.loops.examples import Example
 from mlexpert.loops.settings import Config
 from mlexpert.loops.setup import Stage
@@ -32,26 +33,26 @@ from mlexpert.train.step import StepShape, TrainState, init_state, make_sft_step
 from mlexpert.types import Batch
 
 
-def train_base(stage: Stage) -> Params:
+async def train_base(stage: Stage) -> Params:
     """A policy that has read schema documents only."""
     config = stage.config.base
     draw = partial(examples.documents, stage.renderer, stage.config.seed, stage.config.budget.executions)
     start = weights.init(stage.model, jax.random.key(stage.config.seed))
-    return _train(stage, "base", config, start, partial(_document_batch, draw, config))
+    return await _train(stage, "base", config, start, partial(_document_batch, draw, config))
 
 
-def train_sft(stage: Stage, base: Params, episodes: list[Example]) -> Params:
+async def train_sft(stage: Stage, base: Params, episodes: list[Example]) -> Params:
     """The base policy after teacher episodes."""
     config = stage.config.sft
     rows = examples.Rows(episodes, config.rows, config.row_length, stage.config.seed)
-    return _train(stage, "sft", config, base, rows.batch)
+    return await _train(stage, "sft", config, base, rows.batch)
 
 
 def _document_batch(draw: Callable[[int], Any], config: Config, step: int) -> Batch:
     return examples.filled(draw(step), config.rows, config.row_length)
 
 
-def _train(stage: Stage, name: str, config: Config, start: Params, batch_of: Callable[[int], Batch]) -> Params:
+async def _train(stage: Stage, name: str, config: Config, start: Params, batch_of: Callable[[int], Batch]) -> Params:
     """`config.steps` updates, from the newest checkpoint if there is one. Metrics go to `<workdir>/<name>`."""
     folder = stage.workdir / "checkpoints" / name
     muon = optimizer.sft_muon(stage.model, config.lr, config.steps, warmup=min(10, config.steps // 2))
@@ -62,16 +63,26 @@ def _train(stage: Stage, name: str, config: Config, start: Params, batch_of: Cal
         return state.params
     step = make_sft_step(stage.model, muon, StepShape(rows=config.rows))
     writer = metrics.Writer(stage.workdir / "stages" / name, done - 1)
+    copying: dict[str, float] = {}
     with screen.bar(f"{name} policy", config.steps, done, "step") as bar:
         for i in range(done, config.steps):
-            state, found = _timed(step, state, batch_of(i))
+            state, found = await asyncio.to_thread(_timed, step, state, batch_of(i))
+            if (i + 1) % config.probe_every == 0 or i + 1 == config.steps:
+                copying = await probe.first_turns(stage, state.params)
+                found |= copying
             writer.write(i, found)
-            screen.advance(bar, screen.figures(loss=found["loss"], **{"tokens/s": f"{found['tokens_per_s']:.0f}"}))
+            screen.advance(bar, _figures(found, copying))
             if (i + 1) % 100 == 0 and i + 1 < config.steps:
                 checkpoint.save(folder, i + 1, state, {}, keep=1)
     writer.close()
     checkpoint.save(folder, config.steps, state, {}, keep=1)
     return state.params
+
+
+def _figures(found: dict[str, float], copying: dict[str, float]) -> str:
+    speed = {"tokens/s": f"{found['tokens_per_s']:.0f}"}
+    probed = {"copy errors_rate": copying["copy_error_rate"]} if copying else {}
+    return screen.figures(loss=found["loss"], **probed, **speed)
 
 
 def _timed(step: Callable, state: TrainState, batch: Batch) -> tuple[TrainState, dict[str, float]]:

@@ -73,7 +73,7 @@ class Clock:
 
 
 class Writer:
-    """`<folder>/metrics.jsonl`, one line a step, and TensorBoard events beside it.
+    """`<folder>/metrics.jsonl`, one line a step, and TensorBoard events in `<folder>/tensorboard`.
 
     Lines of steps after `last_step` (-1: all lines) belong to work that a kill undid: they are cut before the first
     write, as is a half-written last line.
@@ -83,7 +83,7 @@ class Writer:
         self._path = Path(folder) / "metrics.jsonl"
         self._path.parent.mkdir(parents=True, exist_ok=True)
         _truncate(self._path, last_step)
-        self._events = tensorboardX.SummaryWriter(str(folder), purge_step=last_step + 1)
+        self._events = tensorboardX.SummaryWriter(str(Path(folder) / "tensorboard"), purge_step=last_step + 1)
 
     def write(self, step: int, values: Mapping[str, Any]) -> None:
         """Numbers go to both, text to the lines only; on disk when this returns.
