@@ -259,7 +259,7 @@ class Episode:
 # ---------------------------------------------------------------- what the learner eats
 @dataclass(frozen=True)
 class Batch:
-    """Fixed-shape packed rows. Entry t of a per-token array speaks of token t (its log-prob given tokens < t of its segment)."""
+    """Fixed-shape packed rows. Entry t of a per-token array speaks of token t, given the tokens before it in its segment."""
 
     tokens_BxT: np.ndarray  # int32
     segments_BxT: np.ndarray  # int32, 0 is padding

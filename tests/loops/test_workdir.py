@@ -30,7 +30,8 @@ def test_another_config_is_refused_with_the_keys_that_differ(tmp_path):
 def test_a_folder_in_use_is_refused(tmp_path):
     # The lock belongs to a process: a second one is needed to meet it.
     program = (
-        "import sys; from pathlib import Path; from ml_collections import ConfigDict; from mlexpert.loops import workdir\n"
+        "import sys; from pathlib import Path; from ml_collections import ConfigDict\n"
+        "from mlexpert.loops import workdir\n"
         "try:\n"
         "    with workdir.hold(Path(sys.argv[1]), ConfigDict({'name': 'x', 'train': {'lr': 0.1}})): print('entered')\n"
         "except workdir.WorkdirError as error: print('refused', error)\n"

@@ -1,0 +1,1 @@
+"""The policy network: a sparse (or dense) causal transformer as pure functions over a dict of arrays. Knows no RL."""
