@@ -6,7 +6,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 REQUIREMENTS ?= requirements.txt
 REQUIREMENTS_DEV ?= requirements-dev.txt
 
-.PHONY: wirl smoke test lint bench clean python
+.PHONY: wirl smoke test proofs lint bench clean python
 
 wirl: .venv/ready
 	.venv/bin/python experiments/run.py --config=configs/wirl.py --workdir=runs/wirl
@@ -16,6 +16,9 @@ smoke: .venv/ready
 
 test: .venv/ready-dev
 	.venv/bin/python -m pytest
+
+proofs: .venv/ready-dev
+	.venv/bin/python -m pytest -m slow
 
 lint: .venv/ready-dev
 	.venv/bin/ruff check .

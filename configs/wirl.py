@@ -29,7 +29,7 @@ def laptop() -> ConfigDict:
     config.tokenizer = ConfigDict(dict(vocab_size=1536, style="tags", documents=2000))
     config.model = ConfigDict(dict(preset="tiny"))
     # Base policy: unlimited schema documents, so that it learns to copy names it has never seen.
-    config.base = ConfigDict(dict(steps=220, rows=16, row_length=256, lr=0.02, probe_every=110))
+    config.base = ConfigDict(dict(steps=240, rows=16, row_length=256, lr=0.02, probe_every=110))
     config.sft = ConfigDict(dict(steps=300, rows=8, row_length=384, lr=0.02, probe_every=100))
     config.engine = ConfigDict(dict(kind="embedded", slots=16, length=384, chunk=8))
     config.episode = ConfigDict(dict(turn_tokens=128, context_tokens=384, total_tokens=2048))

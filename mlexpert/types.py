@@ -259,7 +259,7 @@ class Episode:
 # ---------------------------------------------------------------- what the learner eats
 @dataclass(frozen=True)
 class Batch:
-    """Fixed-shape packed rows. Entry t of a per-token array speaks of token t, given the tokens before it in its segment."""
+    """Fixed-shape packed rows. Entry t of a per-token array speaks of token t given those before it."""
 
     tokens_BxT: np.ndarray  # int32
     segments_BxT: np.ndarray  # int32, 0 is padding

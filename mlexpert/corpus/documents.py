@@ -1,8 +1,8 @@
 """Schema documents: unlimited task descriptions, each with code that reuses its names. No data, no execution.
 
 A small policy learns from them to copy names that never stood together before; all names belong to the train split.
-A card holds only the lines that carry names and recites the columns, so that most of its tokens are copied ones; a
-script is a whole turn as a teacher writes it, its approach conditional on the note as often as the teacher's is.
+A card holds only those lines of a script that carry names, recites the columns and uses some more, so that most of its
+tokens are copied ones; whole scripts, in which few are, teach copying more slowly.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from mlexpert.corpus import scripts, teacher
 from mlexpert.sandmle import data_strategist, technical_writer
 from mlexpert.types import ToolCall
 
-CARD_SHARE = 0.5
 STYLE = teacher.Style(bug=0.0)
 
 
@@ -35,9 +34,7 @@ def document(seed: int, index: int) -> Document:
     user = technical_writer.describe(data_strategist.design("train", seed, index))
     facts = reading.read(user)
     choice = teacher.first_plan(rng, facts, STYLE)
-    lines = scripts.write(facts, choice)
-    if rng.random() < CARD_SHARE:
-        lines = card(rng, facts, lines)
+    lines = card(rng, facts, scripts.write(facts, choice))
     return Document(user, teacher.thought(choice), teacher.call(lines))
 
 

@@ -47,7 +47,7 @@ def declare(config: ModelConfig) -> Params:
     layers |= {"moe": _moe(config)} if config.sparse else {"mlp": _mlp(config)}
     table = ((config.vocab_size, config.d_model), ("vocab", "model"))
     tree: Params = {
-        "embedding": Weight(table[0], config.dtype, table[1], ("normal", 0.02)),
+        "embedding": Weight(table[0], config.dtype, table[1], ("normal", config.d_model**-0.5)),
         "layers": layers,
         "final_norm": Weight((config.d_model,), config.dtype, ("model",), ("constant", 1.0)),
     }

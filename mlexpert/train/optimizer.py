@@ -33,18 +33,17 @@ def sft_muon(
     learning_rate: float,
     n_steps: int,
     warmup: int = 10,
-    adam_learning_rate: float = 3e-3,
     weight_decay: float = 0.01,
     clip: float = 1.0,
 ) -> optax.GradientTransformation:
-    """Muon on matrices, AdamW on the rest; both rise over `warmup` steps and fall by a cosine to 5 % at `n_steps`."""
+    """Muon on matrices, AdamW on the rest, both at the rate of `cosine`."""
     return optax.chain(
         optax.clip_by_global_norm(clip),
         muon(
             cosine(learning_rate, n_steps, warmup),
             weight_decay=weight_decay,
             adam_b2=0.95,
-            adam_learning_rate=cosine(adam_learning_rate, n_steps, warmup),
+            adam_learning_rate=cosine(learning_rate, n_steps, warmup),
             muon_weight_dimension_numbers=matrix_axes(config),
         ),
     )
