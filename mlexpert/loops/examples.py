@@ -6,7 +6,7 @@ Loss falls on the policy's own turns only.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count
 
 import numpy as np
@@ -77,38 +77,46 @@ def filled(stream: Iterable[Example], rows: int, row_length: int) -> Batch:
 
 
 class Rows:
-    """Episodes packed into batches: epoch after epoch, each shuffled anew; `batch(step)` depends on nothing else."""
+    """Batches of `n` examples, epoch after epoch, each shuffled anew; `batch(step)` depends on the step alone.
 
-    def __init__(self, examples: Sequence[Example], rows: int, row_length: int, seed: int):
-        """Raises ValueError when no example fits into a row."""
-        self._examples = [example for example in examples if len(example[0]) <= row_length]
-        if not self._examples:
-            raise ValueError(
-                f"none of {len(examples)} episodes fits into a row of {row_length} tokens: raise row_length"
-            )
-        self.too_long = len(examples) - len(self._examples)
-        self._rows, self._row_length, self._seed = rows, row_length, seed
-        self._starts: list[tuple[int, int]] = [(0, 0)]  # of each step: epoch and place in it
+    `example(i, epoch)` makes example i as it is shown in that epoch; what is longer than a row is passed over.
+    """
+
+    def __init__(self, n: int, example: Callable[[int, int], Example], rows: int, row_length: int, seed: int):
+        """Raises ValueError when there is no example."""
+        if n == 0:
+            raise ValueError("no episode is worth imitating: lower corpus.eta or collect more episodes")
+        self._n, self._example, self._seed = n, example, seed
+        self._rows, self._row_length = rows, row_length
+        self._next, self._epoch, self._place = 0, 0, 0  # where step `_next` begins
 
     def batch(self, step: int) -> Batch:
-        while len(self._starts) <= step + 1:
-            self._starts.append(self._advance(*self._starts[-1]))
-        return pack_examples(self._taken(*self._starts[step]), self._row_length, self._rows)
+        if step < self._next:
+            self._next, self._epoch, self._place = 0, 0, 0
+        while self._next < step:
+            self._take()
+        return pack_examples(self._take(), self._row_length, self._rows)
 
-    def _taken(self, epoch: int, place: int) -> list[Example]:
-        """As many of the next examples as fill the rows; an epoch's last batch may be filled from its beginning."""
-        order = np.random.default_rng((self._seed, epoch)).permutation(len(self._examples))
+    def _take(self) -> list[Example]:
+        """The examples of step `_next`; the last batch of an epoch may be filled from its beginning."""
+        order = np.random.default_rng((self._seed, self._epoch)).permutation(self._n)
         taken: list[Example] = []
+        passed = 0
         room = int(0.9 * self._rows * self._row_length)
-        for i in np.concatenate([order[place:], order[:place]]):
-            if len(self._examples[i][0]) > room and taken:
+        for i in np.roll(order, -self._place):
+            example = self._example(int(i), self._epoch)
+            if len(example[0]) > room and taken:
                 break
-            taken.append(self._examples[i])
-            room -= len(self._examples[i][0])
+            passed += 1
+            if len(example[0]) <= self._row_length:
+                taken.append(example)
+                room -= len(example[0])
+        if not taken:
+            raise ValueError(f"no example fits into a row of {self._row_length} tokens: raise row_length")
         while len(pack_examples(taken, self._row_length, self._rows).tokens_BxT) > self._rows:
             taken.pop()
+            passed -= 1
+        self._next, self._place = self._next + 1, self._place + passed
+        if self._place >= self._n:
+            self._epoch, self._place = self._epoch + 1, 0
         return taken
-
-    def _advance(self, epoch: int, place: int) -> tuple[int, int]:
-        after = place + len(self._taken(epoch, place))
-        return (epoch, after) if after < len(self._examples) else (epoch + 1, 0)

@@ -10,14 +10,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 import optax
 
+from mlexpert.corpus.episodes import Record
+from mlexpert.corpus.reskin import reskin
 from mlexpert.loops import examples, probe, screen, setup
 from mlexpert.loops.examples import Example
 from mlexpert.loops.settings import Config
@@ -41,10 +44,14 @@ async def train_base(stage: Stage) -> Params:
     return await _train(stage, "base", config, start, partial(_document_batch, draw, config))
 
 
-async def train_sft(stage: Stage, base: Params, episodes: list[Example]) -> Params:
-    """The base policy after teacher episodes."""
-    config = stage.config.sft
-    rows = examples.Rows(episodes, config.rows, config.row_length, stage.config.seed)
+async def train_sft(stage: Stage, base: Params, records: Sequence[Record]) -> Params:
+    """The base policy after teacher episodes, each under fresh names every time it is shown."""
+    config, seed = stage.config.sft, stage.config.seed
+
+    def example(i: int, epoch: int) -> Example:
+        return examples.of_record(stage.renderer, reskin(records[i], np.random.default_rng((seed, epoch, i))))
+
+    rows = examples.Rows(len(records), example, config.rows, config.row_length, seed)
     return await _train(stage, "sft", config, base, rows.batch)
 
 

@@ -64,8 +64,7 @@ async def policy_before_rl(
     screen.heading(3, n_stages, "base policy, from scratch on schema documents")
     base = await policies.train_base(stage)
     screen.heading(4, n_stages, "SFT on what outcome-guided supervision keeps")
-    sequences = [examples.of_record(stage.renderer, record) for record in kept]
-    return stage, await policies.train_sft(stage, base, sequences)
+    return stage, await policies.train_sft(stage, base, kept)
 
 
 async def teacher_episodes(config: Config, held: Workdir, sandbox: Sandbox, tasks: Sequence[Task]) -> list[Record]:

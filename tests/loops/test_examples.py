@@ -66,12 +66,13 @@ def test_a_filled_batch_has_exactly_its_rows(renderer):
     assert (batch.segments_BxT > 0).mean() > 0.6
 
 
-def some(n, length=50):
-    return [(np.full(length, i, np.int32), np.arange(length) > 9) for i in range(n)]
+def some(i, epoch, length=50):
+    """Example i: its number, 50 times; the epoch does not matter."""
+    return np.full(length, i, np.int32), np.arange(length) > 9
 
 
 def test_an_epoch_shows_every_example_once_before_any_twice():
-    rows = examples.Rows(some(12), rows=2, row_length=128, seed=0)
+    rows = examples.Rows(12, some, rows=2, row_length=128, seed=0)
     seen = []
     for step in range(3):  # four examples fill 90 % of two rows of 128: three steps are an epoch of 12
         batch = rows.batch(step)
@@ -81,12 +82,25 @@ def test_an_epoch_shows_every_example_once_before_any_twice():
 
 
 def test_batches_depend_on_the_step_alone():
-    one, other = (examples.Rows(some(12), 2, 128, seed=5) for _ in range(2))
+    one, other = (examples.Rows(12, some, 2, 128, seed=5) for _ in range(2))
     late = one.batch(7)
     assert np.array_equal(late.tokens_BxT, [other.batch(step) for step in range(8)][7].tokens_BxT)
 
 
-def test_examples_longer_than_a_row_are_counted_and_none_left_is_an_error():
-    assert examples.Rows([*some(2), *some(1, length=200)], 1, 128, 0).too_long == 1
+def test_going_back_gives_the_same_batch():
+    rows = examples.Rows(12, some, 2, 128, seed=5)
+    first = rows.batch(2)
+    rows.batch(6)
+    assert np.array_equal(first.tokens_BxT, rows.batch(2).tokens_BxT)
+
+
+def test_an_example_longer_than_a_row_is_passed_over_and_none_left_is_an_error():
+    def one_is_long(i, epoch):
+        return some(i, epoch, length=200 if i == 1 else 50)
+
+    batch = examples.Rows(3, one_is_long, 1, 128, 0).batch(0)
+    assert sorted({int(t) for t in batch.tokens_BxT[batch.segments_BxT > 0]}) == [0, 2]
     with pytest.raises(ValueError, match="raise row_length"):
-        examples.Rows(some(1, length=200), 1, 128, 0)
+        examples.Rows(1, lambda i, epoch: some(i, epoch, length=200), 1, 128, 0).batch(0)
+    with pytest.raises(ValueError, match=r"corpus\.eta"):
+        examples.Rows(0, some, 1, 128, 0)
