@@ -1,0 +1,1 @@
+"""Language-model agents that do machine-learning engineering: tasks, harness, sandbox, rollouts, training."""

@@ -1,0 +1,1 @@
+"""The Interaction Harness: one episode of one task, its experiment tree, its tools, its journal."""

@@ -1,0 +1,1 @@
+"""What a user starts: each loop reads from top to bottom."""

@@ -1,0 +1,1 @@
+"""From weights and tasks to tokens and windows."""

@@ -1,0 +1,1 @@
+"""Runs code that nobody has read; knows no task and no label."""
