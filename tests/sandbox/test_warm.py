@@ -25,6 +25,11 @@ if __name__ == "__main__":
     assert (any_box.inputs / "train.csv").read_text() == before
 
 
+def test_a_file_that_the_script_left_open_is_written_at_its_end(box):
+    run = box.run("out = open('submission.csv', 'w')\nprint('id,target', file=out)")
+    assert run.files["submission.csv"].read_text() == "id,target\n"
+
+
 def test_nothing_is_left_for_the_next_execution(box):
     box.run("for path in ('/tmp/note', '/dev/shm/note', 'numpy.py'): open(path, 'w').write('1/0')")
     run = box.run("import os, numpy; print(os.path.exists('/tmp/note'), os.listdir('/dev/shm'), os.listdir('.'))")
