@@ -19,4 +19,6 @@ def get_config(preset: str = "laptop") -> ConfigDict:
     config.checkpoint = "runs/smoke" if preset == "smoke" else "runs/wirl"
     config.policy = "rl"
     config.tasks.folder = ""
+    for unused in ("base", "sft", "corpus"):
+        del config[unused]
     return config

@@ -187,7 +187,10 @@ class Environment:
         job = Job(call.code, self.task.public, into, (SUBMISSION,), self._limits, self._seed)
         execution = await self._sandbox.execute(job)
         if execution.status is ExecStatus.SETUP_FAILED:
-            return {"tool": "infrastructure", "message": execution.message}, observation.INFRASTRUCTURE
+            return {
+                "tool": "infrastructure",
+                "message": (execution.message or execution.stderr)[-500:],
+            }, observation.INFRASTRUCTURE
         result = Result(execution, await self._verdict(execution))
         return {"tool": "execute_code", "code": call.code, "parent": call.parent, **result_to_json(result)}, ""
 

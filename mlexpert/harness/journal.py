@@ -7,6 +7,7 @@ anywhere else is an error.
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -48,7 +49,7 @@ class Journal:
             with self.path.open("ab", buffering=0) as file:
                 written = file.write(line)
                 if written != len(line):
-                    raise OSError(f"{self.path}: wrote {written} of {len(line)} bytes; is the disk full?")
+                    raise OSError(errno.ENOSPC, f"wrote {written} of {len(line)} bytes", str(self.path))
         except OSError:
             os.truncate(self.path, size)
             raise

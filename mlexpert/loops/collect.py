@@ -21,19 +21,15 @@ from mlexpert.harness.environment import Environment
 from mlexpert.harness.journal import Journal
 from mlexpert.loops import setup
 from mlexpert.loops.heldout import is_copy_error
-from mlexpert.loops.setup import Stage
+from mlexpert.loops.setup import InfrastructureError, Stage
 from mlexpert.rollout.buffer import Buffer
 from mlexpert.rollout.engine import Engine
 from mlexpert.rollout.episode import run_episode
 from mlexpert.tasks.task import Task
 from mlexpert.types import Ending, Episode
 
-MAX_INFRASTRUCTURE_IN_A_ROW = 8
-MAX_SILENT_IN_A_ROW = 64  # episodes without one execution: nothing to learn from, and no batch would ever fill
-
-
-class InfrastructureError(RuntimeError):
-    """Episode after episode fails for reasons that are not the policy's."""
+MAX_FAILED_IN_A_ROW = 8  # by infrastructure
+MAX_BARREN_IN_A_ROW = 64  # episodes without one execution: nothing to learn from, and no batch would ever fill
 
 
 class SilentPolicyError(RuntimeError):
@@ -55,8 +51,8 @@ class Collectors:
     tokens: Counter[str] = field(default_factory=Counter)
     copy_errors: int = 0
     windows_an_episode: float = 2.0  # running mean, for admission
-    failures_in_a_row: int = 0
-    silent_in_a_row: int = 0
+    failed_in_a_row: int = 0
+    barren_in_a_row: int = 0
     changed: asyncio.Event = field(default_factory=asyncio.Event)  # an episode ended, or the buffer has been drawn from
 
     # ------------------------------------------------------------ work
@@ -99,18 +95,21 @@ class Collectors:
         self.tokens.update(prompt=episode.n_prompt, sampled=episode.n_sampled)
         self.windows_an_episode += 0.1 * (len(episode.credits) - self.windows_an_episode)
         failed = episode.ending is Ending.INFRASTRUCTURE
-        self.failures_in_a_row = self.failures_in_a_row + 1 if failed else 0
-        silent = not episode.credits and not failed
-        self.silent_in_a_row = self.silent_in_a_row + 1 if silent else 0
-        if self.silent_in_a_row >= MAX_SILENT_IN_A_ROW:
-            raise SilentPolicyError(
-                f"the last {self.silent_in_a_row} episodes ended without one execution: {dict(self.endings)}. The "
-                "policy writes no tool calls. Train it longer before RL (base.steps, sft.steps) or lower train.lr"
-            )
-        if self.failures_in_a_row >= MAX_INFRASTRUCTURE_IN_A_ROW:
+        self.failed_in_a_row = self.failed_in_a_row + 1 if failed else 0
+        self.barren_in_a_row = 0 if episode.credits else self.barren_in_a_row + 1
+        self._require_harvest(failed)
+
+    def _require_harvest(self, failed: bool) -> None:
+        """Raises when nothing has come of the last episodes, and says whose fault that is."""
+        if self.failed_in_a_row >= MAX_FAILED_IN_A_ROW or (failed and self.barren_in_a_row >= MAX_BARREN_IN_A_ROW):
             raise InfrastructureError(
-                f"{self.failures_in_a_row} episodes in a row ended by infrastructure failures; see their journals in "
-                f"{self.stage.workdir / 'episodes'}. Mend the sandbox and run the same command again"
+                f"{self.failed_in_a_row} episodes in a row ended by infrastructure failures; their journals in "
+                f"{self.stage.workdir / 'episodes'} say why. Mend the sandbox and run the same command again"
+            )
+        if self.barren_in_a_row >= MAX_BARREN_IN_A_ROW:
+            raise SilentPolicyError(
+                f"the last {self.barren_in_a_row} episodes ended without one execution: {dict(self.endings)}. The "
+                "policy writes no tool calls. Train it longer before RL (base.steps, sft.steps) or lower train.lr"
             )
 
     def task(self, number: int) -> Task:
@@ -134,6 +133,17 @@ class Collectors:
             "copy_errors": self.copy_errors,
             "windows_an_episode": self.windows_an_episode,
         }
+
+    def totals(self) -> dict[str, Counter[str]]:
+        """Executions and tokens of the whole run, those of running episodes included."""
+        executions, tokens = Counter(self.executions), Counter(self.tokens)
+        for _, environment in self.running.values():
+            if environment is not None:
+                executions.update(result.execution.status.value for result in environment.results)
+                for event in environment.journal.events():
+                    if event["event"] == "turn":
+                        tokens.update(prompt=len(event["prompt"]), sampled=len(event["ids"]))
+        return {"executions": executions, "tokens": tokens}
 
     def _journaled(self, name: str, environment: Environment | None) -> int:
         return len(environment.journal if environment else Journal(setup.journal_path(self.stage.workdir, name)))

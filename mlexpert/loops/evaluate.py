@@ -20,7 +20,6 @@ def run(config: Config, path: Path) -> None:
 
 
 async def _run(config: Config, held: Workdir) -> None:
-    meter = workdir.Meter(held)
     screen.heading(1, 2, "held-out tasks")
     tasks = tasksets.held_out(config, held)
     async with setup.open_sandbox(config) as sandbox:
@@ -29,5 +28,4 @@ async def _run(config: Config, held: Workdir) -> None:
         screen.heading(2, 2, heldout.protocol(config))
         async with setup.engine(stage, params, version) as engine:
             lines = await heldout.evaluate(stage, engine, tasks, config.policy)
-    meter.tick()
     report.conclude(held, config, {config.policy: lines}, len(tasks), setup.isolation_line(sandbox.isolation))

@@ -1,8 +1,8 @@
 """What a policy is worth on held-out tasks: several runs of every task, graded once, on the hidden labels.
 
 An episode leaves one line in `evaluations/<name>.jsonl`; a line is written when the episode is over, so a stopped
-evaluation goes on with the episodes that have none. An episode that its sandbox failed is a task not solved,
-and is counted.
+evaluation goes on with the episodes that have none. An episode that its sandbox failed is
+no result: it has no line and is played again.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 from mlexpert.loops import screen, setup, statistics
 from mlexpert.loops.settings import Config
 from mlexpert.loops.setup import Stage
+from mlexpert.loops.workdir import WorkdirError
 from mlexpert.rollout.engine import Engine
 from mlexpert.rollout.episode import Discard, run_episode
 from mlexpert.tasks.task import Task
@@ -27,25 +28,41 @@ Line = dict[str, Any]
 
 
 async def evaluate(stage: Stage, engine: Engine, tasks: Sequence[Task], name: str) -> list[Line]:
-    """The lines of all runs of all tasks, played with whatever weights the engine serves."""
+    """The lines of all runs of all tasks, played with the weights that the engine serves.
+
+    Raises InfrastructureError if sandboxes failed episodes (they have no line and are played by the next call), and
+    WorkdirError if the folder holds lines of other weights.
+    """
     path = stage.workdir / "evaluations" / f"{name}.jsonl"
     lines = read(path)
+    others = {line["version"] for line in lines} - {engine.version}
+    if others:
+        raise WorkdirError(f"{path} is about weights of version {others}, these are {engine.version}: remove it")
     done = {(line["run"], line["task"]) for line in lines}
     todo = [(run, task) for run in range(stage.config.eval.runs) for task in tasks if (run, task.id) not in done]
     slots = asyncio.Semaphore(stage.config.engine.slots)
     with screen.bar(f"{name} policy, held out", len(lines) + len(todo), len(lines), "episode") as bar:
-        began = time.monotonic()
+        began, sampled, spoilt = time.monotonic(), engine.stats.sampled_tokens, []
 
         async def play(run: int, task: Task) -> None:
             async with slots:
                 line = await _play(stage, engine, task, run, name)
+            if line["ending"] == Ending.INFRASTRUCTURE:
+                spoilt.append(line["task"])
+                return
             _append(path, line)
             lines.append(line)
-            screen.advance(bar, _figures(lines, engine, began))
+            speed = (engine.stats.sampled_tokens - sampled) / (time.monotonic() - began)
+            screen.advance(bar, _figures(lines, speed))
 
         async with asyncio.TaskGroup() as group:
             for run, task in todo:
                 group.create_task(play(run, task))
+    if spoilt:
+        raise setup.InfrastructureError(
+            f"{len(spoilt)} of {len(todo)} episodes failed by the sandbox, not by the policy (first: {spoilt[0]}). "
+            "Mend it and run the same command again: it plays only these"
+        )
     return lines
 
 
@@ -59,14 +76,15 @@ async def _play(stage: Stage, engine: Engine, task: Task, run: int, name: str) -
         episode_id, environment, stage.renderer, engine, stage.limits, stage.sampling, credit, Discard(), seed
     )
     setup.forget_files(stage, episode_id)
-    return line_of(episode, run)
+    return line_of(episode, run, engine.version)
 
 
-def line_of(episode: Episode, run: int) -> Line:
+def line_of(episode: Episode, run: int, version: int) -> Line:
     """What is kept of an episode; `copy_errors` counts scripts that used a name that is not there."""
     answer, credits = episode.answer, episode.credits
     return {
         "run": run,
+        "version": version,
         "task": episode.task,
         "ending": episode.ending.value,
         "any_medal": answer.medal > Medal.NONE,
@@ -80,7 +98,6 @@ def line_of(episode: Episode, run: int) -> Line:
         "malformed": episode.n_malformed,
         "sampled": episode.n_sampled,
         "prompt": episode.n_prompt,
-        "infrastructure": episode.ending is Ending.INFRASTRUCTURE,
     }
 
 
@@ -106,9 +123,8 @@ def _append(path: Path, line: Line) -> None:
         file.write(json.dumps(line) + "\n")
 
 
-def _figures(lines: Sequence[Line], engine: Engine, began: float) -> str:
+def _figures(lines: Sequence[Line], speed: float) -> str:
     n = len(lines)
-    speed = engine.stats.sampled_tokens / max(time.monotonic() - began, 1e-9)
     medals = sum(line["any_medal"] for line in lines) / n
     rewards = [reward for line in lines for reward in line["rewards"]]
     reward = sum(rewards) / max(1, len(rewards))
@@ -126,7 +142,6 @@ def scores(lines: Iterable[Line], n_tasks: int, n_runs: int) -> dict[str, Any]:
         **statistics.score_runs(lines, n_tasks, n_runs),
         **windows,
         "copy_error_rate": sum(line["copy_errors"] for line in lines) / n_windows,
-        "infrastructure": sum(line["infrastructure"] for line in lines),
     }
 
 
@@ -152,8 +167,11 @@ def executions(lines: Iterable[Mapping[str, Any]]) -> dict[str, int]:
 def protocol(config: Config) -> str:
     """The line without which a number means nothing."""
     budget, sampling = config.budget, config.sampling
+    named = config.tasks.get("folder")
+    tasks = f"the tasks of {named}" if named else f"{config.tasks.n_held_out} held-out tasks"
+    tasks += "" if named else f" (seed {config.tasks.held_out_seed})"
     return (
-        f"{config.eval.runs} runs of {config.tasks.n_held_out} held-out tasks (seed {config.tasks.held_out_seed}); "
+        f"{config.eval.runs} runs of {tasks}; "
         f"budget {budget.executions} executions, {budget.steps} steps; feedback {budget.feedback}; "
         f"T {sampling.temperature:g}, top-p {sampling.top_p:g}, top-k {sampling.top_k}; "
         "answer: last named, else last valid"

@@ -15,6 +15,7 @@ _REMEDIES = {
     errno.ENOSPC: "the disk is full: free some space and run the same command again; it goes on",
     errno.EDQUOT: "the disk quota is used up: free some space and run the same command again",
     errno.EROFS: "the file system is read-only: choose another --workdir",
+    errno.ENOTDIR: "a part of this path is a file: choose another --workdir",
     errno.EACCES: "permission denied: choose a --workdir that you may write to",
 }
 
@@ -50,18 +51,18 @@ def plain_errors() -> Iterator[None]:
         print("\nstopped; the same command goes on from the last checkpoint", file=sys.stderr)
         sys.exit(130)
     except Exception as error:
-        message = _expected_message(_innermost(error))
-        if message is None:
+        messages = [_expected_message(leaf) for leaf in _leaves(error)]
+        if None in messages:
             raise
-        print(f"error: {message}", file=sys.stderr)
+        print(f"error: {messages[0]}", file=sys.stderr)
         sys.exit(2)
 
 
-def _innermost(error: BaseException) -> BaseException:
-    """A group of one error is that error: tasks that run side by side wrap what one of them raised."""
-    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]
-    return error
+def _leaves(error: BaseException) -> list[BaseException]:
+    """The errors in a group: tasks that run side by side wrap what they raised, each its own."""
+    if not isinstance(error, BaseExceptionGroup):
+        return [error]
+    return [leaf for part in error.exceptions for leaf in _leaves(part)]
 
 
 def _expected_message(error: BaseException) -> str | None:
@@ -71,8 +72,13 @@ def _expected_message(error: BaseException) -> str | None:
 
 
 def _expected() -> tuple[type[Exception], ...]:
-    from mlexpert.loops.collect import InfrastructureError, SilentPolicyError
+    from mlexpert.harness.journal import JournalError
+    from mlexpert.loops.collect import SilentPolicyError
+    from mlexpert.loops.setup import InfrastructureError
+    from mlexpert.rollout.engine import EngineError
+    from mlexpert.rollout.tokenizer import TokenizerError
     from mlexpert.sandbox.warm import SandboxError
+    from mlexpert.sandmle.make import FunnelError
     from mlexpert.tasks.task import TaskError
     from mlexpert.train.checkpoint import CheckpointError
 
@@ -82,6 +88,11 @@ def _expected() -> tuple[type[Exception], ...]:
         TaskError,
         SandboxError,
         CheckpointError,
+        EngineError,
+        FloatingPointError,
+        FunnelError,
         InfrastructureError,
+        JournalError,
         SilentPolicyError,
+        TokenizerError,
     )

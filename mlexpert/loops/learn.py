@@ -78,6 +78,7 @@ class Learner:
     def facts(self) -> dict[str, Any]:
         """What the summary tells of the run."""
         counts = self.buffer.counts()
+        played = self.collectors.totals()
         pending = {"pending": counts.pop("ready") + counts.pop("in_flight")}
         totals = self.clock.totals()
         spent = sum(totals.values()) or 1.0
@@ -86,8 +87,8 @@ class Learner:
             "seconds": self.seconds,
             "windows": {**counts, **pending},
             "clock": {name: seconds / spent for name, seconds in totals.items()},
-            "tokens": {**self.collectors.tokens, "trained": self.trained_tokens},
-            "executions": dict(self.collectors.executions),
+            "tokens": {**played["tokens"], "trained": self.trained_tokens},
+            "executions": dict(played["executions"]),
             "copy_errors": self.collectors.copy_errors,
             "endings": dict(self.collectors.endings),
         }
@@ -124,14 +125,14 @@ async def _updates(learner: Learner, writer: metrics.Writer) -> None:
             began = time.monotonic()
             row = await _update(learner, step)
             learner.seconds += time.monotonic() - began
+            row |= learner.clock.lap()  # before the save: a kill during it must not lose this line
+            writer.write(learner.updates, row)
+            _show(bar, row)
             over = learner.updates >= train.updates or learner.seconds >= 60 * train.minutes
             if over or learner.updates % train.save_every == 0:
                 with learner.clock.phase("save"):
                     books = learner.books()
                     await asyncio.to_thread(checkpoint.save, learner.folder, learner.updates, learner.state, books)
-            row |= learner.clock.lap()
-            writer.write(learner.updates, row)
-            _show(bar, row)
 
 
 async def _update(learner: Learner, step: Any) -> dict[str, Any]:
@@ -153,11 +154,12 @@ async def _update(learner: Learner, step: Any) -> dict[str, Any]:
         buffer.advance(learner.updates)
         learner.collectors.changed.set()
     speed = (learner.engine.stats.sampled_tokens - sampled) / (time.monotonic() - began)
-    executed = max(1, learner.collectors.executions.total() - executed)
+    executed = learner.collectors.executions.total() - executed
+    miscopied = learner.collectors.copy_errors - miscopied
     return {
         **found,
         **window_figures(windows),
-        "copy_error_rate": (learner.collectors.copy_errors - miscopied) / executed,
+        **({"copy_error_rate": miscopied / executed} if executed else {}),
         "age_mean": float(np.mean(ages)),
         "age_max": max(ages),
         "tokens_per_s": speed,

@@ -60,7 +60,7 @@ def _document_batch(draw: Callable[[int], Any], config: Config, step: int) -> Ba
 
 
 async def _train(stage: Stage, name: str, config: Config, start: Params, batch_of: Callable[[int], Batch]) -> Params:
-    """`config.steps` updates, from the newest checkpoint if there is one. Metrics go to `<workdir>/<name>`."""
+    """`config.steps` updates, from the newest checkpoint if there is one. Metrics go to `<workdir>/stages/<name>`."""
     folder = stage.workdir / "checkpoints" / name
     muon = optimizer.sft_muon(stage.model, config.lr, config.steps, warmup=min(10, config.steps // 2))
     state = init_state(start, muon)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import resource
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -40,21 +40,13 @@ def conclude(
         **(training or {}),
         "stages": workdir.stages(held),
         "sandbox": sandbox,
-        "wall_seconds": workdir.spent(held),
-        "peak_rss_gib": peak_rss_gib(),
+        **asdict(workdir.Meter(held).tick()),
     }
     if training:
         summary["executions_evaluating"] = heldout.executions(lines)
         curves(metrics.read(held.path), summary["held_out"], held / "curves.png")
     write(held, summary)
     screen.say("\n" + markdown(held, summary))
-
-
-def peak_rss_gib() -> float:
-    """Peak resident memory of this process plus the largest of its ended children, in GiB."""
-    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-    return (own + children) / 2**20
 
 
 def table(held_out: Mapping[str, Mapping[str, Any]]) -> str:

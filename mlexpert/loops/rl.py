@@ -13,7 +13,7 @@ from mlexpert.loops import heldout, learn, policies, report, screen, setup, sft,
 from mlexpert.loops import settings as configs
 from mlexpert.loops.settings import Config
 from mlexpert.loops.setup import Stage
-from mlexpert.loops.workdir import Meter, Workdir
+from mlexpert.loops.workdir import Workdir
 from mlexpert.model.params import Params
 from mlexpert.rollout import weights
 from mlexpert.rollout.embedded import EmbeddedEngine
@@ -30,8 +30,6 @@ def run(config: Config, path: Path) -> None:
 
 
 async def _run(config: Config, held: Workdir) -> None:
-    meter = Meter(held)
-    ticking = asyncio.create_task(_tick(meter))
     screen.heading(1, STAGES, "micro tasks with an executed ladder of reference solutions")
     train_tasks, held_out = tasksets.training(config, held), tasksets.held_out(config, held)
     async with setup.open_sandbox(config) as sandbox:
@@ -44,8 +42,6 @@ async def _run(config: Config, held: Workdir) -> None:
             await _train(stage, train_tasks, sft_params, engine)
             screen.heading(7, STAGES, "held-out evaluation of the trained policy")
             after = await heldout.evaluate(stage, engine, held_out, "wirl")
-    ticking.cancel()
-    meter.tick()
     isolation = setup.isolation_line(sandbox.isolation)
     training = workdir.facts(held, "wirl")
     report.conclude(held, config, {"sft": before, "wirl": after}, len(held_out), isolation, training)
@@ -60,10 +56,3 @@ async def _train(stage: Stage, tasks: Sequence[Task], reference: Params, engine:
         return
     params, version = policies.restore(stage, "rl")
     await weights.publish(engine, params, version)
-
-
-async def _tick(meter: Meter) -> None:
-    """Seconds of a process that is killed are lost only since the last tick."""
-    while True:
-        await asyncio.sleep(2.0)
-        meter.tick()

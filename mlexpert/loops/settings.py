@@ -18,6 +18,8 @@ from absl import flags
 from ml_collections import ConfigDict
 
 from mlexpert.model.config import PRESETS
+from mlexpert.sandmle.families import KINDS
+from mlexpert.sandmle.names import SPLITS
 
 # A locked ConfigDict. Its stubs give every attribute the union of all value types, so the type checker is told nothing.
 Config = Any
@@ -29,9 +31,9 @@ class ConfigError(ValueError):
 
 def parse_flags(argv: Sequence[str]) -> list[str]:
     """absl's parser, with an unknown `--config.key` turned into the nearest known keys. Raises ConfigError."""
-    config_file = next((a.split("=", 1)[1] for a in argv if a.startswith("--config=")), None)
-    if config_file is not None:
-        path = Path(config_file.split(":", 1)[0])
+    name = _config_name(argv)
+    if name:
+        path = Path(name.split(":", 1)[0])
         if not path.is_file():
             raise ConfigError(
                 f"no config file {path}; there are: {', '.join(sorted(map(str, Path('configs').glob('*.py'))))}"
@@ -40,11 +42,13 @@ def parse_flags(argv: Sequence[str]) -> list[str]:
         return flags.FLAGS(list(argv))
     except (AttributeError, KeyError) as error:
         raise ConfigError(unknown_key_message(argv)) from error
+    except (flags.Error, ValueError, TypeError) as error:  # a missing config, another type, an unknown preset or flag
+        raise ConfigError(str(error).strip().splitlines()[-1]) from error
 
 
 def unknown_key_message(argv: Sequence[str]) -> str:
     """Which `--config.key` override does not exist, and the three nearest keys that do."""
-    known = list(flatten(_as_written(next(a for a in argv if a.startswith("--config=")).split("=", 1)[1])))
+    known = list(flatten(_as_written(_config_name(argv))))
     asked = [a[len("--config.") :].split("=", 1)[0] for a in argv if a.startswith("--config.")]
     lines = []
     for key in asked:
@@ -52,6 +56,16 @@ def unknown_key_message(argv: Sequence[str]) -> str:
             near = difflib.get_close_matches(key, known, n=3, cutoff=0.3)
             lines.append(f"unknown config key {key!r}; nearest: {', '.join(near) or 'none'}")
     return "\n".join(lines) or "the config could not be read; run with --dry_run to see what it resolves to"
+
+
+def _config_name(argv: Sequence[str]) -> str:
+    """The value of --config, in either spelling; "" if there is none."""
+    for i, argument in enumerate(argv):
+        if argument.startswith("--config="):
+            return argument.split("=", 1)[1]
+        if argument == "--config" and i + 1 < len(argv):
+            return argv[i + 1]
+    return ""
 
 
 def _as_written(name: str) -> Config:
@@ -95,6 +109,8 @@ def validate(config: Config) -> Config:
 
 
 def _faults(config: Config) -> Iterator[str]:
+    yield from _count_faults(config)
+    yield from _choice_faults(config)
     if "model" in config and config.model.preset not in PRESETS:
         yield f"model.preset={config.model.preset!r}: known presets are {', '.join(PRESETS)}"
     if "episode" in config and "engine" in config and config.episode.context_tokens > config.engine.length:
@@ -110,14 +126,52 @@ def _faults(config: Config) -> Iterator[str]:
         yield "tasks.n_held_out must be at least 1: a result without held-out tasks says nothing"
 
 
+_COUNTS = (
+    *("tasks.n_train", "tasks.n_held_out", "corpus.episodes", "base.steps", "base.rows", "base.probe_every"),
+    *("sft.steps", "sft.rows", "sft.probe_every", "engine.slots", "engine.chunk", "episode.turn_tokens", "eval.runs"),
+    *("budget.executions", "budget.steps", "budget.malformed", "sandbox.slots", "train.batch_windows", "train.updates"),
+    *("train.passes", "train.rows_per_micro", "train.concurrency", "train.save_every", "n"),
+)
+_CHOICES = {
+    "train.correction": ("weight_and_mask", "mask_only", "off"),
+    "tokenizer.style": ("tags", "json"),
+    "budget.style": ("short", "full"),
+    "budget.feedback": ("blind", "score"),
+    "engine.kind": ("embedded", "sglang"),
+    "split": SPLITS,
+    "policy": ("base", "sft", "rl"),
+}
+
+
+def _count_faults(config: Config) -> Iterator[str]:
+    flat = flatten(config)
+    yield from (f"{key}={flat[key]}: must be at least 1" for key in _COUNTS if key in flat and flat[key] < 1)
+    if flat.get("train.max_age", 0) < 0:
+        yield f"train.max_age={flat['train.max_age']}: must not be negative"
+    kinds = flat.get("tasks.kinds", flat.get("kinds", ()))
+    for kind in kinds:
+        if kind not in KINDS:
+            yield f"kind {kind!r}: known are {', '.join(KINDS)}; several are written \"('tabular','text')\""
+
+
+def _choice_faults(config: Config) -> Iterator[str]:
+    flat = flatten(config)
+    for key, choices in _CHOICES.items():
+        if key in flat and flat[key] not in choices:
+            yield f"{key}={flat[key]!r}: one of {', '.join(choices)}"
+    if "episode" in config and not config.episode.turn_tokens < config.episode.context_tokens:
+        yield f"episode.turn_tokens={config.episode.turn_tokens} leaves no room in episode.context_tokens"
+    small = flat.get("engine.kind") == "embedded" and "corpus" in config
+    if small and (flat["budget.style"], flat["budget.feedback"]) != ("short", "blind"):
+        yield "budget.style and budget.feedback: policies trained from scratch read the short, blind protocol only"
+
+
 def _train_faults(config: Config) -> Iterator[str]:
     train = config.train
     if train.lr < 0:
         yield f"train.lr={train.lr}: must not be negative"
-    if not train.q_min < 1 < train.q_max:
+    if not 0 < train.q_min < 1 < train.q_max:
         yield f"train.q_min={train.q_min}, train.q_max={train.q_max}: the band must contain 1"
-    if train.correction not in ("weight_and_mask", "mask_only", "off"):
-        yield f"train.correction={train.correction!r}: one of weight_and_mask, mask_only, off"
     if train.row_length < config.episode.context_tokens:
         context = config.episode.context_tokens
         yield f"train.row_length={train.row_length} is shorter than episode.context_tokens={context}"

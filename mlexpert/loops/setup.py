@@ -29,6 +29,10 @@ from mlexpert.tasks.task import Task
 from mlexpert.types import CreditRule, Isolation, Limits, Sampling
 
 
+class InfrastructureError(RuntimeError):
+    """Episodes fail for reasons that are not the policy's; the message says where to look and what to do."""
+
+
 @dataclass(frozen=True)
 class Stage:
     """Everything that episodes need beside the engine and the weights."""
@@ -84,7 +88,7 @@ async def open_sandbox(config: Config) -> AsyncIterator[Sandbox]:
 
 
 def isolation_line(isolation: Isolation) -> str:
-    """`sandbox: namespaces; enforced files, network, ...; not enforced disk (why)`"""
+    """`namespaces; enforced: files, network, ...; not enforced: disk (why)`"""
     parts = ("files", "network", "processes", "memory", "cpu", "disk")
     held = [name for name in parts if getattr(isolation, name)]
     open_ = [name for name in parts if not getattr(isolation, name)]

@@ -17,7 +17,7 @@ from mlexpert.harness.environment import Environment
 from mlexpert.loops import examples, heldout, policies, report, screen, setup, tasksets, workdir
 from mlexpert.loops.settings import Config
 from mlexpert.loops.setup import Stage
-from mlexpert.loops.workdir import Meter, Workdir
+from mlexpert.loops.workdir import Workdir
 from mlexpert.model.params import Params
 from mlexpert.rollout import tokenizer as tokenizers
 from mlexpert.rollout.renderer import Renderer
@@ -26,6 +26,7 @@ from mlexpert.sandbox.api import Sandbox
 from mlexpert.tasks.task import Task
 
 STAGES = 5
+MAX_SPOILT = 0.02  # share of teacher episodes that the infrastructure may fail
 OUTSIDE_TRAINING = 1_000_000  # a step whose documents no training step will see
 
 
@@ -37,7 +38,6 @@ def run(config: Config, path: Path) -> None:
 
 
 async def _run(config: Config, held: Workdir) -> None:
-    meter = Meter(held)
     screen.heading(1, STAGES, "micro tasks with an executed ladder of reference solutions")
     train_tasks, held_out = tasksets.training(config, held), tasksets.held_out(config, held)
     async with setup.open_sandbox(config) as sandbox:
@@ -46,7 +46,6 @@ async def _run(config: Config, held: Workdir) -> None:
         screen.heading(5, STAGES, f"held-out evaluation: {heldout.protocol(config)}")
         async with setup.engine(stage, params) as engine:
             lines = await heldout.evaluate(stage, engine, held_out, "sft")
-    meter.tick()
     report.conclude(held, config, {"sft": lines}, len(held_out), setup.isolation_line(sandbox.isolation))
 
 
@@ -92,6 +91,11 @@ async def teacher_episodes(config: Config, held: Workdir, sandbox: Sandbox, task
         )
     shutil.rmtree(held / "collected", ignore_errors=True)
     screen.say(f"  {len(found.records)} episodes, {found.spoilt} spoilt by infrastructure")
+    if found.spoilt > MAX_SPOILT * config.corpus.episodes:
+        raise setup.InfrastructureError(
+            f"{found.spoilt} of {config.corpus.episodes} teacher episodes failed by the sandbox; their journals in "
+            f"{held / 'episodes'} say why. Mend it and run the same command again"
+        )
     episodes.save(path, found.records)
     return found.records
 
@@ -101,7 +105,9 @@ def tokenizer(config: Config, held: Workdir, records: Sequence[Record]) -> Token
     path = held / "tokenizer.json"
     if not path.exists():
         plain = setup.renderer(config, tokenizers.train((), 300))  # one token a byte
-        tokenizers.save(tokenizers.train(_texts(config, plain, records), config.tokenizer.vocab_size), path)
+        draft = path.with_name("tokenizer.json.draft")
+        tokenizers.save(tokenizers.train(_texts(config, plain, records), config.tokenizer.vocab_size), draft)
+        draft.replace(path)
     return tokenizers.load(path)
 
 

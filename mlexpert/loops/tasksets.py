@@ -9,7 +9,7 @@ from mlexpert.loops.settings import Config
 from mlexpert.loops.workdir import Workdir
 from mlexpert.sandmle import make
 from mlexpert.sandmle.names import Split
-from mlexpert.tasks.task import Task, load_set
+from mlexpert.tasks.task import Task, TaskError, load_set
 
 
 def training(config: Config, held: Workdir) -> list[Task]:
@@ -25,7 +25,7 @@ def held_out(config: Config, held: Workdir) -> list[Task]:
 
 def _made(held: Workdir, config: Config, split: Split, n: int, seed: int) -> list[Task]:
     folder, stage = held / "tasks" / split, f"tasks_{split}"
-    if workdir.facts(held, stage) is None:
+    if workdir.facts(held, stage) is None or not _whole(folder):
         with screen.bar(f"{split} tasks", n, unit="task") as bar:
 
             def progress(report: make.Report) -> None:
@@ -34,3 +34,13 @@ def _made(held: Workdir, config: Config, split: Split, n: int, seed: int) -> lis
             made = make.make_set(folder, n, split, seed, tuple(config.tasks.kinds), progress=progress)
         workdir.finish(held, stage, kept=len(made.kept), drawn=made.drawn, drops=made.drops)
     return load_set(folder)
+
+
+def _whole(folder: Path) -> bool:
+    """A task that is missing or altered is made again, the same to the byte; it is said that this happens."""
+    try:
+        load_set(folder)
+    except TaskError as error:
+        screen.say(f"  made again: {error}")
+        return False
+    return True

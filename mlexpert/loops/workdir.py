@@ -11,9 +11,11 @@ import contextlib
 import fcntl
 import json
 import os
+import resource
+import threading
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -51,13 +53,15 @@ def hold(path: Path, config: Config) -> Iterator[Workdir]:
         lock.write(str(os.getpid()))
         lock.flush()
         _claim(path, config)
-        yield Workdir(path)
+        held = Workdir(path)
+        with Meter(held).running():
+            yield held
 
 
 def _claim(path: Path, config: Config) -> None:
     saved = path / "config.json"
     if not saved.exists():
-        strangers = [p.name for p in path.iterdir() if p.name != ".lock"]
+        strangers = [p.name for p in path.iterdir() if p.name not in (".lock", "config.json.draft")]
         if strangers:
             raise WorkdirError(
                 f"{path} holds other files ({', '.join(sorted(strangers)[:3])}), no config.json; choose an empty folder"
@@ -94,24 +98,53 @@ def finish(workdir: Workdir, stage: str, **found: Any) -> None:
     write_atomic(workdir / "stages.json", json.dumps(stages(workdir) | {stage: found}, indent=1))
 
 
-def spent(workdir: Workdir, add: float = 0.0) -> float:
-    """Seconds spent on this run by every process so far; `add` counts some more."""
-    file = workdir / "seconds.json"
-    total = (json.loads(file.read_text()) if file.exists() else 0.0) + add
-    if add:
-        write_atomic(file, json.dumps(total))
-    return total
+@dataclass(frozen=True)
+class Usage:
+    """Of a run, over all its processes. `peak_rss_gib`: the largest of them plus its largest ended child."""
+
+    wall_seconds: float
+    peak_rss_gib: float
+
+
+def usage(workdir: Workdir) -> Usage:
+    file = workdir / "usage.json"
+    return Usage(**json.loads(file.read_text())) if file.exists() else Usage(0.0, 0.0)
 
 
 class Meter:
-    """Counts this process' seconds into the folder, a little at a time so that a kill loses at most a few."""
+    """Adds this process' seconds and memory to the folder every few seconds, so that a kill loses only the last few."""
 
-    def __init__(self, workdir: Workdir):
-        self._workdir = workdir
-        self._mark = time.monotonic()
+    def __init__(self, workdir: Workdir, clock: Callable[[], float] = time.monotonic):
+        self._workdir, self._clock, self._mark = workdir, clock, clock()
+        self._over = threading.Event()
+        self._lock = threading.Lock()
 
-    def tick(self, at_least: float = 0.0) -> None:
-        now = time.monotonic()
-        if now - self._mark >= at_least:
-            spent(self._workdir, now - self._mark)
+    def tick(self) -> Usage:
+        with self._lock:
+            before, now = usage(self._workdir), self._clock()
+            found = Usage(before.wall_seconds + now - self._mark, max(before.peak_rss_gib, peak_rss_gib()))
             self._mark = now
+            write_atomic(self._workdir / "usage.json", json.dumps(asdict(found)))
+            return found
+
+    @contextlib.contextmanager
+    def running(self, every_s: float = 1.0) -> Iterator[None]:
+        thread = threading.Thread(target=self._run, args=(every_s,), name="meter", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._over.set()
+            thread.join()
+            self.tick()
+
+    def _run(self, every_s: float) -> None:
+        while not self._over.wait(every_s):
+            self.tick()
+
+
+def peak_rss_gib() -> float:
+    """Peak resident memory of this process plus that of the largest of its ended children, in GiB."""
+    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    return (own + children) / 2**20

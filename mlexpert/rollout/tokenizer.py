@@ -38,6 +38,10 @@ _LINE = r"[^\n]+\n|\n+"
 _NAME_PART = r"""(?<=["'`])[a-z]+(?=(?:_[a-z]+)+["'`])|_[a-z]+(?=(?:_[a-z]+)*["'`])"""
 
 
+class TokenizerError(ValueError):
+    """A tokenizer file is missing, damaged or of another family; the message names it."""
+
+
 @dataclass(frozen=True)
 class Tokenizer:
     """A `tokenizers` model together with the ids that only the renderer may write."""
@@ -117,20 +121,22 @@ def save(tokenizer: Tokenizer, path: Path) -> None:
 def load(path: Path) -> Tokenizer:
     """Reads a `tokenizer.json`: one of ours or a Qwen3 model's.
 
-    Raises:
-      FileNotFoundError: no such file.
-      ValueError: the file lacks one of the chat and tool tags.
+    Raises TokenizerError if there is no such file, if it is damaged, or if it lacks one of the chat and tool tags.
     """
     if not path.is_file():
-        raise FileNotFoundError(f"no tokenizer at {path}")
-    return _wrap(tokenizers.Tokenizer.from_file(str(path)), str(path))
+        raise TokenizerError(f"no tokenizer at {path}")
+    try:
+        core = tokenizers.Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises nothing narrower
+        raise TokenizerError(f"{path} cannot be read ({error}); remove it to have it made again") from error
+    return _wrap(core, str(path))
 
 
 def _wrap(core: tokenizers.Tokenizer, source: str) -> Tokenizer:
     reserved = {added.content: index for index, added in core.get_added_tokens_decoder().items()}
     missing = [token for token in SPECIAL + TAGS if token not in reserved]
     if missing:
-        raise ValueError(f"{source} lacks the tokens {' '.join(missing)}: use the tokenizer.json of a Qwen3 model")
+        raise TokenizerError(f"{source} lacks the tokens {' '.join(missing)}: use the tokenizer.json of a Qwen3 model")
     return Tokenizer(core, reserved, max(core.get_vocab(with_added_tokens=True).values()) + 1)
 
 

@@ -173,3 +173,4 @@ APPROACH = {  # the approach that each family's note calls for
     "text": "words",
     "image": "shape",
 }
+KINDS = tuple(dict.fromkeys(family.kind for family in FAMILIES.values()))

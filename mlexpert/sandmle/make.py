@@ -7,11 +7,15 @@ never made again; a half-written folder is never taken for a task.
 from __future__ import annotations
 
 import multiprocessing
+import os
 import shutil
+import signal
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from threadpoolctl import threadpool_limits
@@ -100,9 +104,21 @@ def candidates(
         yield (make_task(folder, split, seed, index, kinds[index % len(kinds)]) for index in range(limit))
         return
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=context) as pool:
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=follow_parent) as pool:
         yield in_order(pool, folder, split, seed, kinds, 4 * workers, limit)
         pool.shutdown(cancel_futures=True)
+
+
+def follow_parent() -> None:
+    """In a worker: leave Ctrl-C to the parent, and end when the parent is gone, however it went."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with, args=(multiprocessing.parent_process(),), daemon=True).start()
+
+
+def _end_with(parent: BaseProcess | None) -> None:
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def in_order(

@@ -12,11 +12,11 @@ def episode(verdict, ending=Ending.DONE):
 
 
 def test_a_line_tells_the_answer_and_nothing_of_other_windows():
-    gold = heldout.line_of(episode(Verdict(VerdictStatus.GRADED, score=0.9, medal=Medal.GOLD)), run=1)
+    gold = heldout.line_of(episode(Verdict(VerdictStatus.GRADED, score=0.9, medal=Medal.GOLD)), run=1, version=0)
     assert (gold["any_medal"], gold["valid"], gold["gold"], gold["run"]) == (True, True, True, 1)
-    plain = heldout.line_of(episode(Verdict(VerdictStatus.GRADED, score=0.1)), run=0)
+    plain = heldout.line_of(episode(Verdict(VerdictStatus.GRADED, score=0.1)), run=0, version=0)
     assert (plain["any_medal"], plain["valid"], plain["gold"]) == (False, True, False)
-    absent = heldout.line_of(episode(Verdict(VerdictStatus.ABSENT)), run=0)
+    absent = heldout.line_of(episode(Verdict(VerdictStatus.ABSENT)), run=0, version=0)
     assert (absent["any_medal"], absent["valid"]) == (False, False)
 
 

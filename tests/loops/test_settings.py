@@ -71,3 +71,22 @@ def test_dry_run_prints_an_override():
     result = run("--config=configs/wirl.py:qwen3_8b", "--config.train.lr=3e-6", "--dry_run")
     assert result.returncode == 0, result.stderr
     assert "train.lr = 3e-06" in result.stdout and "parameters = 8,19" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "config"),
+        (("--config=configs/wirl.py:foo",), "unknown preset 'foo'"),
+        (("--config=configs/wirl.py", "--config.train.lr=abc"), "abc"),
+        (("--config=configs/wirl.py", "--config.train.updates=1.5"), "1.5"),
+        (("--config=configs/wirl.py", "--foo=1"), "foo"),
+        (("--config", "configs/wirl.py", "--config.trian.lr=1"), "trian.lr"),
+        (("--config=configs/wirl.py", "--config.eval.runs=0", "--dry_run"), "eval.runs=0"),
+        (("--config=configs/wirl.py:qwen3_8b",), "not built yet"),
+    ],
+)
+def test_a_bad_command_is_one_line_and_no_traceback(arguments, said):
+    result = run(*arguments)
+    assert result.returncode == 2, result.stderr
+    assert said in result.stderr and "Traceback" not in result.stderr

@@ -49,8 +49,18 @@ def test_a_folder_with_strangers_is_refused(tmp_path):
         pass
 
 
-def test_seconds_add_up_over_processes(tmp_path):
+def test_seconds_add_up_over_processes_and_memory_is_the_peak(tmp_path):
     held = workdir.Workdir(tmp_path)
-    workdir.spent(held, 1.5)
-    assert workdir.spent(held, 2.0) == 3.5
-    assert workdir.spent(held) == 3.5
+    for _ in range(2):
+        times = iter([10.0, 11.5, 13.0])
+        meter = workdir.Meter(held, lambda times=times: next(times))
+        meter.tick()
+        meter.tick()
+    assert workdir.usage(held).wall_seconds == pytest.approx(6.0)
+    assert workdir.usage(held).peak_rss_gib > 0
+
+
+def test_a_first_write_that_was_cut_short_does_not_lock_the_folder(tmp_path):
+    (tmp_path / "config.json.draft").write_text("{")
+    with workdir.hold(tmp_path, config()) as held:
+        assert (held / "config.json").exists()

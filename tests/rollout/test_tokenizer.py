@@ -144,7 +144,7 @@ def test_the_vocabulary_keeps_its_bound_and_says_when_it_cannot(tokenizer):
 
 
 def test_a_file_without_the_tags_is_refused(tmp_path):
-    with pytest.raises(FileNotFoundError, match="no tokenizer at"):
+    with pytest.raises(tk.TokenizerError, match="no tokenizer at"):
         tk.load(tmp_path / "tokenizer.json")
     bare = tk.tokenizers.Tokenizer(tk.models.BPE())
     bare.save(str(tmp_path / "tokenizer.json"))
