@@ -27,8 +27,8 @@ lint: .venv/ready-dev
 	.venv/bin/lint-imports
 
 bench: .venv/ready
-	.venv/bin/python experiments/bench/sandbox.py
-	.venv/bin/python experiments/bench/engine.py
+	.venv/bin/python -m experiments.bench.sandbox
+	.venv/bin/python -m experiments.bench.engine
 
 python:
 	@test -n "$(PYTHON)" || { echo "error: mlexpert needs Python 3.11, 3.12 or 3.13 as python3 (or make PYTHON=/path/to/python)"; exit 2; }
