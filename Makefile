@@ -23,7 +23,7 @@ proofs: .venv/ready-dev
 lint: .venv/ready-dev
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
-	.venv/bin/pyright
+	.venv/bin/pyright --pythonpath .venv/bin/python
 	.venv/bin/lint-imports
 
 bench: .venv/ready
