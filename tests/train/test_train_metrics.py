@@ -82,7 +82,7 @@ def test_lines_and_events_are_written(tmp_path):
     writer.write(1, {"loss": 0.5, "note": "first"})
     writer.close()
     assert read(tmp_path) == [{"step": 1, "loss": 0.5, "note": "first"}]
-    assert list(tmp_path.glob("events.*"))
+    assert list((tmp_path / "tensorboard").glob("events.*"))
 
 
 def test_resume_cuts_undone_steps_and_a_torn_line(tmp_path):
