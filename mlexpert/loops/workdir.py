@@ -133,14 +133,17 @@ class Meter:
         thread.start()
         try:
             yield
+            self.tick()
         finally:
             self._over.set()
             thread.join()
-            self.tick()
 
     def _run(self, every_s: float) -> None:
         while not self._over.wait(every_s):
-            self.tick()
+            try:
+                self.tick()
+            except OSError:  # a full or vanished disk: the run itself meets the same fault, and says so
+                return
 
 
 def peak_rss_gib() -> float:
