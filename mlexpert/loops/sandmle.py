@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from mlexpert.loops import screen, workdir
+from mlexpert.loops import screen, tasksets, workdir
 from mlexpert.loops.settings import Config
 from mlexpert.sandmle import gate, make
 from mlexpert.tasks.task import load_set
@@ -14,12 +14,7 @@ from mlexpert.tasks.task import load_set
 def run(config: Config, path: Path) -> None:
     with workdir.hold(path, config) as held:
         folder = held / "tasks" / config.split
-        with screen.bar(f"{config.split} tasks", config.n, unit="task") as bar:
-
-            def progress(report: make.Report) -> None:
-                screen.advance(bar, f"dropped {report.drawn - len(report.kept)}", len(report.kept))
-
-            report = make.make_set(folder, config.n, config.split, config.seed, tuple(config.kinds), progress=progress)
+        report = tasksets.make_shown(folder, config.n, config.split, config.seed, tuple(config.kinds))
         rates = gate.balance(load_set(folder))
         workdir.finish(held, "tasks", kept=len(report.kept), drawn=report.drawn, drops=report.drops, balance=rates)
         workdir.write_atomic(held / "summary.json", json.dumps(workdir.stages(held)["tasks"], indent=1))

@@ -24,23 +24,23 @@ def held_out(config: Config, held: Workdir) -> list[Task]:
 
 
 def _made(held: Workdir, config: Config, split: Split, n: int, seed: int) -> list[Task]:
+    """Made again, the same to the byte, when a task is missing or altered; it is said that this happens."""
     folder, stage = held / "tasks" / split, f"tasks_{split}"
-    if workdir.facts(held, stage) is None or not _whole(folder):
-        with screen.bar(f"{split} tasks", n, unit="task") as bar:
-
-            def progress(report: make.Report) -> None:
-                screen.advance(bar, f"dropped {report.drawn - len(report.kept)}", len(report.kept))
-
-            made = make.make_set(folder, n, split, seed, tuple(config.tasks.kinds), progress=progress)
-        workdir.finish(held, stage, kept=len(made.kept), drawn=made.drawn, drops=made.drops)
+    if workdir.facts(held, stage) is not None:
+        try:
+            return load_set(folder)
+        except TaskError as error:
+            screen.say(f"  made again: {error}")
+    made = make_shown(folder, n, split, seed, tuple(config.tasks.kinds))
+    workdir.finish(held, stage, kept=len(made.kept), drawn=made.drawn, drops=made.drops)
     return load_set(folder)
 
 
-def _whole(folder: Path) -> bool:
-    """A task that is missing or altered is made again, the same to the byte; it is said that this happens."""
-    try:
-        load_set(folder)
-    except TaskError as error:
-        screen.say(f"  made again: {error}")
-        return False
-    return True
+def make_shown(folder: Path, n: int, split: Split, seed: int, kinds: tuple[str, ...]) -> make.Report:
+    """`make.make_set` under a progress bar."""
+    with screen.bar(f"{split} tasks", n, unit="task") as bar:
+
+        def progress(report: make.Report) -> None:
+            screen.advance(bar, f"dropped {report.drawn - len(report.kept)}", len(report.kept))
+
+        return make.make_set(folder, n, split, seed, kinds, progress=progress)
