@@ -34,8 +34,8 @@ def with_true_sample_score(make_task, metric, **changes):
     return make_task(metric, answers, labels, thresholds=measured, **changes)
 
 
-@pytest.mark.parametrize("metric", sorted(METRICS))
-def test_sample_and_perfect_answers_of_every_metric(make_task, metric):
+@pytest.mark.parametrize("metric", sorted(ANSWERS))
+def test_sample_and_perfect_answers(make_task, metric):
     sample, perfect = probe(with_true_sample_score(make_task, metric))
     assert sample.status is perfect.status is VerdictStatus.GRADED
     assert perfect.score == pytest.approx(0.0 if METRICS[metric].lower_is_better else 1.0, abs=1e-12)
