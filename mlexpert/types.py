@@ -109,7 +109,7 @@ class Limits:
 class Isolation:
     """What is really enforced, and one line on what is not and why."""
 
-    kind: str  # "namespaces", "user", "plain"
+    kind: str  # "docker", "namespaces", "user", "landlock", "plain"
     files: bool
     network: bool
     processes: bool
@@ -126,7 +126,7 @@ class Execution:
     signal: int | None
     exception: str  # class name, "" if none
     message: str  # the exception's message, "" if none
-    stdout: str  # head and tail, capped while streaming
+    stdout: str  # head and tail of what a terminal would show, capped while streaming
     stderr: str
     truncated: bool
     wall_s: float
@@ -134,6 +134,11 @@ class Execution:
     peak_mb: float
     isolation: Isolation
     files: Mapping[str, Path] = field(default_factory=dict)  # collected file name -> host copy
+    reason: str = ""  # one line: why it did not end ok, or what went wrong although it did; of SETUP_FAILED, the fault
+    oom_kills: int = 0  # processes killed for memory; with status OK a child died and the script went on
+    stdout_bytes: int = 0  # received, whatever is shown of them
+    stderr_bytes: int = 0
+    queued_s: float = 0.0  # waiting for a slot, not part of wall_s
 
 
 # ---------------------------------------------------------------- what an answer is worth

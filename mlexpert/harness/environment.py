@@ -59,7 +59,9 @@ class Environment:
       journal: empty for a new episode; with events of the same episode it goes on where they end.
       workdir: folder for collected submissions, outside every folder that a sandbox can see.
       feedback: "blind", or "score" to show the hidden score after each valid submission.
-      clock: seconds, for the wall budget only; time in which no process held the episode does not count.
+      limits: of one execution; its wall time is also bounded by what is left of the budget's.
+      clock: seconds, for the wall budget only; time in which no process held the episode, and time spent waiting for
+        a free sandbox, does not count.
 
     Raises:
       JournalError: the journal belongs to another episode or was written under other settings.
@@ -179,18 +181,18 @@ class Environment:
     async def _execute(self, call: tools.ExecuteCode) -> tuple[dict, str]:
         if len(self.results) >= self.budget.executions:
             return {"tool": "stop", "ending": Ending.STEPS}, observation.NO_EXECUTIONS
-        if self._clock() - self._started >= self.budget.wall_s:
+        left_s = self.budget.wall_s - (self._clock() - self._started)
+        if left_s <= 0:
             return {"tool": "stop", "ending": Ending.WALL}, observation.NO_TIME
         into = self._workdir / f"node-{len(self.results) + 1}"
         shutil.rmtree(into, ignore_errors=True)  # left by an attempt that was never journaled
         into.mkdir(parents=True)
-        job = Job(call.code, self.task.public, into, (SUBMISSION,), self._limits, self._seed)
+        limits = replace(self._limits, wall_s=min(self._limits.wall_s, left_s))
+        job = Job(call.code, self.task.public, into, (SUBMISSION,), limits, self._seed)
         execution = await self._sandbox.execute(job)
+        self._started += execution.queued_s
         if execution.status is ExecStatus.SETUP_FAILED:
-            return {
-                "tool": "infrastructure",
-                "message": (execution.message or execution.stderr)[-500:],
-            }, observation.INFRASTRUCTURE
+            return {"tool": "infrastructure", "message": execution.reason[-500:]}, observation.INFRASTRUCTURE
         result = Result(execution, await self._verdict(execution))
         return {"tool": "execute_code", "code": call.code, "parent": call.parent, **result_to_json(result)}, ""
 

@@ -27,7 +27,7 @@ class ObservationStyle:
     full_prompt: bool
     stdout_head: int
     stdout_tail: int
-    traceback_lines: int  # of stderr, after a failure
+    traceback_lines: int  # of stderr, after a failure; 0: failures have one short line, and nothing has notes
     error: int  # of the line that names the failure
     code: int  # of the script that a summary or `analyze` repeats
     nodes: int  # lines of the tree that a summary or `analyze` lists
@@ -67,12 +67,12 @@ def _status(node: Node) -> str:
 
 def _body(node: Node, style: ObservationStyle) -> list[str]:
     output = excerpt(node.stdout, style.stdout_head, style.stdout_tail)
-    if node.status is ExecStatus.OK:
-        return [output]
-    failure = one_line(node.error, style.error)
     if style.traceback_lines == 0:
-        return [failure]
-    return [output, excerpt(last_lines(node.stderr, style.traceback_lines), 0, style.stdout_tail), failure]
+        return [output if node.status is ExecStatus.OK else one_line(node.error, style.error)]
+    if node.status is ExecStatus.OK:
+        return [output, *node.notes]
+    traceback = excerpt(last_lines(node.stderr, style.traceback_lines), 0, style.stdout_tail)
+    return [output, traceback, *node.notes, one_line(node.cause, style.error)]
 
 
 def _submission(node: Node) -> str:

@@ -9,39 +9,16 @@ from __future__ import annotations
 import math
 import re
 
-_ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b\n]*(?:\x07|\x1b\\)|\x1b[@-_]")
-# Every control character but tab and newline, and the Unicode ones that break or reorder lines.
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+from mlexpert.sandbox.terminal import shown
+
 _OWN_SCORE = re.compile(
     r"\b(?:cv|val|validation)[ :=]+([-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:e[-+]?\d+)?)(?!\w|\.\w)", re.IGNORECASE
 )
 
 
 def plain(text: str) -> str:
-    """The text as a terminal would leave it: progress bars overwritten, colours and control characters gone."""
-    text = text.encode("utf-8", "replace").decode("utf-8")  # lone surrogates cannot be tokenised
-    text = _ESCAPES.sub("", text).replace("\r\n", "\n")
-    return "\n".join(_CONTROLS.sub("", _overwrite(line)) for line in text.split("\n"))
-
-
-def _overwrite(line: str) -> str:
-    shown = ""
-    for part in line.split("\r"):
-        part = _backspace(part)
-        shown = part + shown[len(part) :]
-    return shown
-
-
-def _backspace(part: str) -> str:
-    if "\b" not in part:
-        return part
-    kept: list[str] = []
-    for character in part:
-        if character != "\b":
-            kept.append(character)
-        elif kept:
-            kept.pop()
-    return "".join(kept)
+    """The text as a terminal would leave it. What a sandbox captured is plain already and comes back as it is."""
+    return shown(text.encode("utf-8", "replace").decode("utf-8"))  # lone surrogates cannot be tokenised
 
 
 def excerpt(text: str, head: int, tail: int) -> str:

@@ -10,6 +10,7 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from mlexpert.harness import causes
 from mlexpert.harness.printed import own_score, plain
 from mlexpert.types import ExecStatus, Execution, Verdict, VerdictStatus
 
@@ -30,12 +31,14 @@ class Node:
     parent: int | None
     code: str
     status: ExecStatus
-    error: str  # exception class and message, or the cause of the end; "" when the script ran through
+    error: str  # exception class and message, or how it ended; "" when the script ran through
     stdout: str  # plain text, the last KEPT_CHARS characters
     stderr: str
     own_score: float | None  # printed by the script itself
     submission: Submission
     reason: str  # why the submission is invalid, from the sample submission alone
+    cause: str = ""  # `error` with limit and remedy
+    notes: tuple[str, ...] = ()  # what else to know about the run
 
 
 @dataclass(frozen=True)
@@ -55,12 +58,14 @@ def node_of(id: int, parent: int | None, code: str, execution: Execution, verdic
         parent=parent,
         code=code,
         status=execution.status,
-        error=_error_of(execution),
+        error=causes.brief(execution),
         stdout=plain(execution.stdout)[-KEPT_CHARS:],
         stderr=plain(execution.stderr)[-KEPT_CHARS:],
         own_score=own_score(execution.stdout),
         submission=submission,
         reason=reason,
+        cause=causes.full(execution),
+        notes=causes.notes(execution),
     )
 
 
@@ -74,28 +79,6 @@ def _submission_of(verdict: Verdict) -> tuple[Submission, str]:
             return Submission.INVALID, verdict.reason or "cannot be read"
         case VerdictStatus.INVALID:
             return Submission.INVALID, verdict.reason or "does not fit the sample submission"
-
-
-def _error_of(execution: Execution) -> str:
-    match execution.status:
-        case ExecStatus.OK:
-            return ""
-        case ExecStatus.TIMEOUT:
-            return "timeout: the script ran too long"
-        case ExecStatus.OOM:
-            return "out of memory"
-        case ExecStatus.PIDS:
-            return "too many processes"
-        case ExecStatus.DISK:
-            return "too much disk used"
-        case ExecStatus.KILLED:
-            return f"killed by signal {execution.signal}"
-        case ExecStatus.ERROR if execution.exception:
-            return f"{execution.exception}: {execution.message}" if execution.message else execution.exception
-        case ExecStatus.ERROR:
-            return f"exit code {execution.exit_code}"
-        case ExecStatus.SETUP_FAILED:
-            raise ValueError("an infrastructure failure is not a node: it is counted apart and never becomes a result")
 
 
 def grow(tree: Tree, node: Node) -> Tree:

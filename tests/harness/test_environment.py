@@ -8,7 +8,7 @@ import pytest
 from mlexpert.harness.environment import Environment
 from mlexpert.harness.journal import Journal, JournalError
 from mlexpert.harness.state import Budget
-from mlexpert.sandbox.warm import WarmSandbox
+from mlexpert.sandbox.embedded import EmbeddedSandbox
 from mlexpert.tasks.grading import Grader
 from mlexpert.types import Ending, ExecStatus, Limits, Malformed, Medal, ToolCall, Verdict, VerdictStatus
 
@@ -39,6 +39,8 @@ def test_an_execution_becomes_a_result_and_a_short_observation(play, make, say):
         ({"status": ExecStatus.KILLED, "signal": 11}, "killed by signal 11"),
         ({"status": ExecStatus.PIDS}, "too many processes"),
         ({"status": ExecStatus.DISK}, "too much disk used"),
+        ({"status": ExecStatus.OOM, "reason": "memory limit of 300 MB", "oom_kills": 3}, "out of memory"),
+        ({"status": ExecStatus.ERROR, "exit_code": 3, "oom_kills": 1, "truncated": True}, "exit code 3"),
     ],
 )
 def test_a_failure_is_named_and_hands_in_nothing(play, make, say, fields, line):
@@ -125,8 +127,34 @@ def test_the_wall_ends_the_episode_and_no_script_starts_after_it(play, make, say
     assert (reply.ending, reply.text, len(game.sandbox.jobs)) == (Ending.WALL, "no time left", 1)
 
 
+def test_waiting_for_a_sandbox_costs_no_time_of_the_episode(play, make, say):
+    now = [0.0]
+    outputs = [make.execution(queued_s=500.0), make.execution(status=ExecStatus.SETUP_FAILED, queued_s=50.0)]
+    game = play([*outputs, make.execution()], [make.graded(0.5)] * 2, clock=lambda: now[0])
+    execute = game.sandbox.execute
+
+    async def busy(job):
+        execution = await execute(job)
+        now[0] += execution.queued_s + 10.0
+        return execution
+
+    game.sandbox.execute = busy
+    run(game.environment, say.run(), say.run(), say.run())
+    assert (game.environment.elapsed_s, game.environment.ending) == (30.0, None)
+    assert play(clock=lambda: 1e9).environment.elapsed_s == 30.0, "nor after a resumption"
+
+
+def test_no_execution_may_run_longer_than_the_episode(play, make, say):
+    now = [0.0]
+    game = play([make.execution()] * 3, [make.graded(0.5)] * 3, clock=lambda: now[0])  # 100 s in all
+    for then in (0.0, 85.0, 92.5):
+        now[0] = then
+        run(game.environment, say.run())
+    assert [job.limits for job in game.sandbox.jobs] == [Limits(wall_s=10.0), Limits(wall_s=10.0), Limits(wall_s=7.5)]
+
+
 def test_an_infrastructure_failure_costs_nothing_and_two_in_a_row_end_it(play, make, say):
-    broken = make.execution(status=ExecStatus.SETUP_FAILED, message="no slot")
+    broken = make.execution(status=ExecStatus.SETUP_FAILED, reason="no slot")
     game = play([broken, make.execution(), broken, broken], [make.graded(0.5)])
     environment = game.environment
     first, second, third, fourth = run(environment, say.run(), say.run(), say.run(), say.run())
@@ -135,6 +163,7 @@ def test_an_infrastructure_failure_costs_nothing_and_two_in_a_row_end_it(play, m
     assert first.result is None and second.text.endswith("4 executions left"), "the failed one was not counted"
     assert (third.ending, fourth.ending) == (None, Ending.INFRASTRUCTURE)
     assert len(environment.tree.nodes) == len(environment.results) == 1 and environment.n_infrastructure == 3
+    assert [event.get("message") for event in game.journal.events()[1:]] == ["no slot", None, "no slot", "no slot"]
 
 
 def test_a_sandbox_that_raises_is_not_swallowed_and_leaves_no_trace(play, say):
@@ -223,7 +252,7 @@ def test_the_real_sandbox_and_the_real_grader(task, tmp_path: Path, say):
     code += "print('id,y', file=out)\nfor r in rows: print(f\"{r['id']},{r['soil_depth']}\", file=out)\nout.close()"
 
     async def episode():
-        async with WarmSandbox(slots=1) as sandbox:
+        async with EmbeddedSandbox(slots=1) as sandbox:
             journal, budget, grade = Journal(tmp_path / "j"), Budget(2, 4, 1, 60.0), Grader(task).grade
             environment = Environment(task, sandbox, grade, budget, journal, tmp_path / "w", Limits())
             actions = (say.run(code + "\nprint('cv 0.5')"), say.run("1/0"), say.finish)

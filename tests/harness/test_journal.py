@@ -65,6 +65,16 @@ def test_what_json_cannot_say_is_refused_and_leaves_the_file_whole(tmp_path):
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.text(st.characters()), st.floats(allow_nan=False, allow_infinity=False), st.sampled_from(ExecStatus))
 def test_results_survive_exactly(make, tmp_path_factory, text, score, status):
-    done = make.execution(text, status=status, message=text, files={"submission.csv": tmp_path_factory.getbasetemp()})
+    files = {"submission.csv": tmp_path_factory.getbasetemp()}
+    facts = dict(reason=text, oom_kills=2, stdout_bytes=1 << 40, stderr_bytes=1, queued_s=abs(score))
+    done = make.execution(text, status=status, message=text, files=files, **facts)
     result = Result(done, Verdict(VerdictStatus.GRADED, text, score, Medal.GOLD, True, True, 0.1))
     assert result_from_json(json.loads(json.dumps(result_to_json(result), allow_nan=False))) == result
+
+
+def test_a_result_of_before_reasons_were_kept_still_loads(make):
+    result = Result(make.execution("cv 0.1"), Verdict(VerdictStatus.ABSENT))
+    old = result_to_json(result)
+    for name in ("reason", "oom_kills", "stdout_bytes", "stderr_bytes", "queued_s"):
+        del old["execution"][name]
+    assert result_from_json(old) == result

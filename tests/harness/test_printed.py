@@ -12,7 +12,7 @@ from mlexpert.harness.printed import excerpt, last_lines, one_line, own_score, p
         ("long line\rshort", "shortline"),
         ("a\r\nb", "a\nb"),
         ("\x1b[1;31mred\x1b[0m \x1b]0;title\x07x", "red x"),
-        ("abc\b\bX", "aX"),
+        ("abc\b\bX", "aXc"),
         ("nul\x00 bell\x07 tab\t", "nul bell tab\t"),
         ("\ud800", "?"),
         ("a\u2028b\u202ec", "abc"),

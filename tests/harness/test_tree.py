@@ -54,5 +54,6 @@ def test_a_node_keeps_nothing_of_the_verdict_but_status_and_reason(make):
     assert bare == rich
     bad = trees.node_of(1, None, "x", make.execution(), Verdict(VerdictStatus.UNREADABLE, reason="not UTF-8"))
     assert (bad.submission, bad.reason) == (Submission.INVALID, "not UTF-8")
+    assert trees.node_of(1, None, "x", make.execution(oom_kills=1), make.graded(0.1)).notes
     with pytest.raises(ValueError, match="infrastructure"):
         trees.node_of(1, None, "x", make.execution(status=ExecStatus.SETUP_FAILED), Verdict(VerdictStatus.ABSENT))
