@@ -6,7 +6,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 REQUIREMENTS ?= requirements.txt
 REQUIREMENTS_DEV ?= requirements-dev.txt
 
-.PHONY: wirl smoke test proofs lint bench clean python
+.PHONY: wirl smoke test test-docker proofs lint bench clean python
 
 wirl: .venv/ready
 	.venv/bin/python experiments/run.py --config=configs/wirl.py --workdir=runs/wirl
@@ -16,6 +16,13 @@ smoke: .venv/ready
 
 test: .venv/ready-dev
 	.venv/bin/python -m pytest
+
+# Starts an engine of its own, unless one answers already, and makes the image in it. CI adds --optional: a machine
+# where no engine is possible then skips these tests and says so.
+ENGINE ?= third_party/docker_engine/with_engine.sh
+test-docker: .venv/ready-dev
+	$(ENGINE) bash -ec 'test -n "$$MLEXPERT_NO_ENGINE" || .venv/bin/python third_party/sandbox_image/pack.py; \
+		.venv/bin/python -m pytest -m docker'
 
 proofs: .venv/ready-dev
 	.venv/bin/python -m pytest -m slow

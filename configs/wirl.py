@@ -27,7 +27,8 @@ def laptop() -> ConfigDict:
     config.tasks = ConfigDict(dict(n_train=300, n_held_out=64, kinds=("tabular",), seed=1, held_out_seed=20261129))
     config.corpus = ConfigDict(dict(episodes=1000, eta=0.4, delta=0.05))  # MLExpert's outcome-guided prefix
     config.tokenizer = ConfigDict(dict(vocab_size=1536, style="tags", documents=2000))
-    config.model = ConfigDict(dict(preset="tiny"))
+    # `load`: a Hugging Face folder or a GGUF file in place of the preset and of the base policy's training.
+    config.model = ConfigDict(dict(preset="tiny", load="", dtype="float32"))
     # Base policy: unlimited schema documents, so that it learns to copy names it has never seen.
     config.base = ConfigDict(dict(steps=240, rows=16, row_length=256, lr=0.02, probe_every=110))
     config.sft = ConfigDict(dict(steps=300, rows=8, row_length=384, lr=0.02, probe_every=100))
@@ -35,7 +36,10 @@ def laptop() -> ConfigDict:
     config.episode = ConfigDict(dict(turn_tokens=128, context_tokens=384, total_tokens=2048))
     # What one episode may use; `feedback` blind shows the policy no hidden score.
     config.budget = ConfigDict(dict(executions=3, steps=8, malformed=3, wall_s=120.0, feedback="blind", style="short"))
-    config.sandbox = ConfigDict(dict(slots=2, wall_s=10.0, cpu_s=10.0, memory_mb=1024))
+    # `auto` is the strongest kind that works here; a run that gets none at or above `floor` does not start.
+    config.sandbox = ConfigDict(dict(
+        kind="auto", floor="landlock", image="mlexpert-sandbox:latest", runtime="",
+        slots=2, wall_s=10.0, cpu_s=10.0, memory_mb=1024, pids=64, disk_mb=64))  # fmt: skip
     config.sampling = ConfigDict(dict(temperature=1.0, top_k=0, top_p=1.0))
     config.train = ConfigDict(dict(
         batch_windows=32, updates=60, minutes=7.0, lr=2e-4, warmup=5, grad_clip=1.0, weight_decay=0.0,
@@ -68,7 +72,7 @@ def _paper() -> ConfigDict:
     config.engine.update(kind="sglang", slots=64, length=131072)
     config.episode.update(turn_tokens=32768, context_tokens=131072, total_tokens=4_000_000)
     config.budget.update(executions=3000, steps=3000, malformed=20, wall_s=43200.0, style="full")
-    config.sandbox.update(slots=64, wall_s=43200.0, cpu_s=864000.0, memory_mb=225280)
+    config.sandbox.update(slots=64, wall_s=43200.0, cpu_s=864000.0, memory_mb=225280, pids=4096, disk_mb=65536)
     config.sampling.update(temperature=0.6, top_k=20, top_p=0.95)
     config.train.update(lr=1e-6, updates=1000, minutes=100000.0, row_length=131072, rows_per_micro=1, concurrency=64)
     return config

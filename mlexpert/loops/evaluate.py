@@ -23,9 +23,10 @@ async def _run(config: Config, held: Workdir) -> None:
     screen.heading(1, 2, "held-out tasks")
     tasks = tasksets.held_out(config, held)
     async with setup.open_sandbox(config) as sandbox:
-        screen.say(f"  sandbox: {setup.isolation_line(sandbox.isolation)}")
+        isolation = setup.isolation_line(sandbox.isolation)
+        screen.say(f"  sandbox: {isolation}")
         stage, params, version = policies.load(config, held, sandbox)
         screen.heading(2, 2, heldout.protocol(config))
         async with setup.engine(stage, params, version) as engine:
             lines = await heldout.evaluate(stage, engine, tasks, config.policy)
-    report.conclude(held, config, {config.policy: lines}, len(tasks), setup.isolation_line(sandbox.isolation))
+    report.conclude(held, config, {config.policy: lines}, len(tasks), isolation)

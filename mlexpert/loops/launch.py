@@ -4,12 +4,27 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import importlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from mlexpert.loops import hosts
 from mlexpert.loops.settings import Config, ConfigError
 from mlexpert.loops.workdir import WorkdirError
+
+LOOPS = (
+    "rl",
+    "sft",
+    "evaluate",
+    "sandmle",
+    "sandbox_check",
+    "chat",
+    "export",
+    "plan",
+    "rehearse",
+)  # modules of this room with run(config, workdir)
+SEVERAL_PROCESSES = ("rehearse",)  # of these, which know that they may not be alone
 
 _REMEDIES = {
     errno.ENOSPC: "the disk is full: free some space and run the same command again; it goes on",
@@ -21,25 +36,13 @@ _REMEDIES = {
 
 
 def run(config: Config, workdir: Path) -> None:
-    """Imports the loop that the config names and hands over. Raises ConfigError for an unknown loop."""
-    if config.loop == "rl":
-        from mlexpert.loops import rl
-
-        rl.run(config, workdir)
-    elif config.loop == "sft":
-        from mlexpert.loops import sft
-
-        sft.run(config, workdir)
-    elif config.loop == "evaluate":
-        from mlexpert.loops import evaluate
-
-        evaluate.run(config, workdir)
-    elif config.loop == "sandmle":
-        from mlexpert.loops import sandmle
-
-        sandmle.run(config, workdir)
-    else:
-        raise ConfigError(f"loop={config.loop!r}: one of rl, sft, evaluate, sandmle")
+    """Imports the loop that the config names and hands over. Raises ConfigError for an unknown loop, or one that
+    several processes cannot run together."""
+    if config.loop not in LOOPS:
+        raise ConfigError(f"loop={config.loop!r}: one of {', '.join(LOOPS)}")
+    if config.loop not in SEVERAL_PROCESSES and hosts.several():
+        raise ConfigError(f"loop={config.loop!r} runs in one process; in several: {', '.join(SEVERAL_PROCESSES)}")
+    importlib.import_module(f"mlexpert.loops.{config.loop}").run(config, workdir)
 
 
 @contextlib.contextmanager
@@ -74,10 +77,15 @@ def _expected_message(error: BaseException) -> str | None:
 def _expected() -> tuple[type[Exception], ...]:
     from mlexpert.harness.journal import JournalError
     from mlexpert.loops.collect import SilentPolicyError
+    from mlexpert.loops.hosts import HostsError
+    from mlexpert.loops.recipes import RecipeError
     from mlexpert.loops.setup import InfrastructureError
+    from mlexpert.loops.targets import TargetError
+    from mlexpert.model.sharding import MeshError
+    from mlexpert.model.tensors import ModelFileError
     from mlexpert.rollout.engine import EngineError
     from mlexpert.rollout.tokenizer import TokenizerError
-    from mlexpert.sandbox.warm import SandboxError
+    from mlexpert.sandbox.api import SandboxError
     from mlexpert.sandmle.make import FunnelError
     from mlexpert.tasks.task import TaskError
     from mlexpert.train.checkpoint import CheckpointError
@@ -91,8 +99,13 @@ def _expected() -> tuple[type[Exception], ...]:
         EngineError,
         FloatingPointError,
         FunnelError,
+        HostsError,
         InfrastructureError,
         JournalError,
+        MeshError,
+        ModelFileError,
+        RecipeError,
         SilentPolicyError,
+        TargetError,
         TokenizerError,
     )

@@ -33,7 +33,8 @@ async def _run(config: Config, held: Workdir) -> None:
     screen.heading(1, STAGES, "micro tasks with an executed ladder of reference solutions")
     train_tasks, held_out = tasksets.training(config, held), tasksets.held_out(config, held)
     async with setup.open_sandbox(config) as sandbox:
-        screen.say(f"  sandbox: {setup.isolation_line(sandbox.isolation)}")
+        isolation = setup.isolation_line(sandbox.isolation)
+        screen.say(f"  sandbox: {isolation}")
         stage, sft_params = await sft.policy_before_rl(config, held, sandbox, train_tasks, STAGES)
         async with setup.engine(stage, sft_params) as engine:
             screen.heading(5, STAGES, f"held-out evaluation: {heldout.protocol(config)}")
@@ -42,7 +43,6 @@ async def _run(config: Config, held: Workdir) -> None:
             await _train(stage, train_tasks, sft_params, engine)
             screen.heading(7, STAGES, "held-out evaluation of the trained policy")
             after = await heldout.evaluate(stage, engine, held_out, "wirl")
-    isolation = setup.isolation_line(sandbox.isolation)
     training = workdir.facts(held, "wirl")
     report.conclude(held, config, {"sft": before, "wirl": after}, len(held_out), isolation, training)
 

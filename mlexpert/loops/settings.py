@@ -18,6 +18,7 @@ from absl import flags
 from ml_collections import ConfigDict
 
 from mlexpert.model.config import PRESETS
+from mlexpert.sandbox.kinds import AUTO, STRENGTH
 from mlexpert.sandmle.families import KINDS
 from mlexpert.sandmle.names import SPLITS
 
@@ -111,7 +112,7 @@ def validate(config: Config) -> Config:
 def _faults(config: Config) -> Iterator[str]:
     yield from _count_faults(config)
     yield from _choice_faults(config)
-    if "model" in config and config.model.preset not in PRESETS:
+    if "preset" in config.get("model", {}) and config.model.preset not in PRESETS:
         yield f"model.preset={config.model.preset!r}: known presets are {', '.join(PRESETS)}"
     if "episode" in config and "engine" in config and config.episode.context_tokens > config.engine.length:
         yield f"episode.context_tokens={config.episode.context_tokens} exceeds engine.length={config.engine.length}"
@@ -129,8 +130,9 @@ def _faults(config: Config) -> Iterator[str]:
 _COUNTS = (
     *("tasks.n_train", "tasks.n_held_out", "corpus.episodes", "base.steps", "base.rows", "base.probe_every"),
     *("sft.steps", "sft.rows", "sft.probe_every", "engine.slots", "engine.chunk", "episode.turn_tokens", "eval.runs"),
-    *("budget.executions", "budget.steps", "budget.malformed", "sandbox.slots", "train.batch_windows", "train.updates"),
-    *("train.passes", "train.rows_per_micro", "train.concurrency", "train.save_every", "n"),
+    *("budget.executions", "budget.steps", "budget.malformed"),
+    *("sandbox.slots", "sandbox.memory_mb", "sandbox.pids", "sandbox.disk_mb", "train.batch_windows", "train.updates"),
+    *("train.passes", "train.rows_per_micro", "train.concurrency", "train.save_every", "n", "max_tokens"),
 )
 _CHOICES = {
     "train.correction": ("weight_and_mask", "mask_only", "off"),
@@ -138,8 +140,10 @@ _CHOICES = {
     "budget.style": ("short", "full"),
     "budget.feedback": ("blind", "score"),
     "engine.kind": ("embedded", "sglang"),
+    "sandbox.kind": (AUTO, *STRENGTH),
+    "sandbox.floor": tuple(STRENGTH),
     "split": SPLITS,
-    "policy": ("base", "sft", "rl"),
+    "policy": ("base", "sft", "rl", "loaded"),
 }
 
 
@@ -148,7 +152,7 @@ def _count_faults(config: Config) -> Iterator[str]:
     yield from (f"{key}={flat[key]}: must be at least 1" for key in _COUNTS if key in flat and flat[key] < 1)
     if flat.get("train.max_age", 0) < 0:
         yield f"train.max_age={flat['train.max_age']}: must not be negative"
-    kinds = flat.get("tasks.kinds", flat.get("kinds", ()))
+    kinds = flat.get("tasks.kinds", flat["kinds"] if flat.get("loop") == "sandmle" else ())
     for kind in kinds:
         if kind not in KINDS:
             yield f"kind {kind!r}: known are {', '.join(KINDS)}; several are written \"('tabular','text')\""
@@ -161,7 +165,9 @@ def _choice_faults(config: Config) -> Iterator[str]:
             yield f"{key}={flat[key]!r}: one of {', '.join(choices)}"
     if "episode" in config and not config.episode.turn_tokens < config.episode.context_tokens:
         yield f"episode.turn_tokens={config.episode.turn_tokens} leaves no room in episode.context_tokens"
-    small = flat.get("engine.kind") == "embedded" and "corpus" in config
+    if flat.get("policy") == "loaded" and not flat["model.load"]:
+        yield "policy=loaded needs model.load: a Hugging Face folder or a .gguf file"
+    small = flat.get("engine.kind") == "embedded" and "corpus" in config and not flat.get("model.load")
     if small and (flat["budget.style"], flat["budget.feedback"]) != ("short", "blind"):
         yield "budget.style and budget.feedback: policies trained from scratch read the short, blind protocol only"
 
@@ -180,14 +186,10 @@ def _train_faults(config: Config) -> Iterator[str]:
 def describe(config: Config) -> str:
     """The resolved config as a readable page, its hash, and what the model would weigh."""
     from mlexpert.model import params
-    from mlexpert.model.config import BUILT_MIXERS, preset
+    from mlexpert.model.config import preset
 
     lines = [f"{key} = {value}" for key, value in flatten(config).items()]
     lines.append(f"config_hash = {config_hash(config)}")
-    if "model" in config:
-        model = preset(config.model.preset)
-        built = set(model.layer_pattern) <= set(BUILT_MIXERS)
-        lines.append(
-            f"parameters = {params.count(model):,}" if built else f"layers not built yet: {model.layer_pattern}"
-        )
+    if "preset" in config.get("model", {}):
+        lines.append(f"parameters = {params.count(preset(config.model.preset)):,}")
     return "\n".join(lines)

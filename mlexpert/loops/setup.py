@@ -14,6 +14,7 @@ from mlexpert.harness import observation
 from mlexpert.harness.environment import Environment
 from mlexpert.harness.journal import Journal
 from mlexpert.harness.state import Budget
+from mlexpert.loops.pretrained import open_model
 from mlexpert.loops.settings import Config, ConfigError
 from mlexpert.loops.workdir import Workdir
 from mlexpert.model.config import ModelConfig, preset
@@ -22,8 +23,8 @@ from mlexpert.rollout.embedded import EmbeddedEngine
 from mlexpert.rollout.episode import EpisodeLimits
 from mlexpert.rollout.renderer import Renderer, ToolStyle
 from mlexpert.rollout.tokenizer import Tokenizer
+from mlexpert.sandbox import choose
 from mlexpert.sandbox.api import Sandbox
-from mlexpert.sandbox.warm import WarmSandbox
 from mlexpert.tasks.grading import Grader
 from mlexpert.tasks.task import Task
 from mlexpert.types import CreditRule, Isolation, Limits, Sampling
@@ -53,8 +54,23 @@ class Stage:
 
 
 def make(config: Config, workdir: Workdir, tokenizer: Tokenizer, sandbox: Sandbox) -> Stage:
-    model = preset(config.model.preset, vocab_size=tokenizer.vocab_size)
+    model = model_of(config, tokenizer)
+    if 0 < model.max_length < config.episode.context_tokens:
+        raise ConfigError(
+            f"episode.context_tokens={config.episode.context_tokens} exceeds the {model.max_length} positions that "
+            f"{model.name} was made for"
+        )
     return Stage(config, workdir, model, renderer(config, tokenizer), sandbox)
+
+
+def model_of(config: Config, tokenizer: Tokenizer) -> ModelConfig:
+    """The preset with as many embeddings as the tokenizer has tokens, or the loaded model as it is."""
+    if not config.model.load:
+        return preset(config.model.preset, vocab_size=tokenizer.vocab_size)
+    model = open_model(Path(config.model.load), config.model.dtype).config
+    if tokenizer.vocab_size > model.vocab_size:
+        raise ConfigError(f"{config.model.load} has {model.vocab_size} embeddings for {tokenizer.vocab_size} tokens")
+    return model
 
 
 def renderer(config: Config, tokenizer: Tokenizer) -> Renderer:
@@ -83,8 +99,16 @@ def require_runnable(config: Config) -> None:
 
 @asynccontextmanager
 async def open_sandbox(config: Config) -> AsyncIterator[Sandbox]:
-    async with WarmSandbox(config.sandbox.slots) as sandbox:
+    """Raises ConfigError for a kind below its own floor, SandboxError if nothing at or above the floor works here."""
+    asked = config.sandbox
+    try:
+        sandbox = await choose.started(asked.slots, asked.kind, asked.floor, asked.image, asked.runtime)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    try:
         yield sandbox
+    finally:
+        await sandbox.close()
 
 
 def isolation_line(isolation: Isolation) -> str:
@@ -99,7 +123,7 @@ def isolation_line(isolation: Isolation) -> str:
 
 def environment(config: Config, held: Workdir, sandbox: Sandbox, task: Task, episode: str, seed: int) -> Environment:
     """A new episode, or the one that its journal holds."""
-    budget, limits = config.budget, config.sandbox
+    budget = config.budget
     return Environment(
         task,
         sandbox,
@@ -107,10 +131,17 @@ def environment(config: Config, held: Workdir, sandbox: Sandbox, task: Task, epi
         Budget(budget.executions, budget.steps, budget.malformed, budget.wall_s),
         Journal(journal_path(held, episode)),
         collected(held, episode),
-        Limits(wall_s=limits.wall_s, cpu_s=limits.cpu_s, memory_mb=limits.memory_mb),
+        _limits(config),
         budget.feedback,
         seed,
         {"short": observation.SHORT, "full": observation.FULL}[budget.style],
+    )
+
+
+def _limits(config: Config) -> Limits:
+    asked = config.sandbox
+    return Limits(
+        wall_s=asked.wall_s, cpu_s=asked.cpu_s, memory_mb=asked.memory_mb, pids=asked.pids, disk_mb=asked.disk_mb
     )
 
 

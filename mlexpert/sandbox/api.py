@@ -13,9 +13,13 @@ from typing import Protocol
 from mlexpert.types import Execution, Isolation, Limits
 
 
+class SandboxError(RuntimeError):
+    """The sandbox cannot run at all on this machine; the text says why and what to do."""
+
+
 @dataclass(frozen=True)
 class Job:
-    """`inputs` is the public folder, copied into a fresh workspace; `into` is a host folder for the collected files."""
+    """`inputs` is the public folder, read-only for the script; `into` is a host folder for the collected files."""
 
     script: str
     inputs: Path

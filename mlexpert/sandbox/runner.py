@@ -1,12 +1,16 @@
-"""The last step in the forked child: become `python script.py`, then report an uncaught exception as data.
+"""The last step in the script's process: become `python script.py`, then report an uncaught exception as data.
 
-The report goes through its own pipe, so nothing that a script prints can pass for it. Only the kernel's exit status
-decides whether a script failed; the report names the exception.
+That process is a fork of the warm server, or, for libraries whose threads and devices do not survive a fork, a fresh
+interpreter that got this very file by `-c`; scripts see no difference. The report goes through its own pipe, so nothing
+that a script prints can pass for it. Only the kernel's exit status decides whether a script failed; the report names
+the exception.
 """
 
 from __future__ import annotations
 
+import ast
 import atexit
+import importlib
 import io
 import json
 import linecache
@@ -15,13 +19,30 @@ import multiprocessing.util
 import os
 import random
 import sys
+import tempfile
 import threading
 import traceback
 import types
 
-import numpy as np
-
 MESSAGE_LIMIT = 2000  # characters of an exception's message that are reported
+COLD = "# sandbox: cold"  # as the first line of a script
+COLD_MODULES = frozenset(("torch", "jax", "jaxlib", "flax", "tensorflow", "keras", "lightning", "pytorch_lightning"))
+
+
+def wants_cold(source: bytes) -> bool:
+    """Whether a script asks for a fresh interpreter, or imports what needs one."""
+    if source.split(b"\n", 1)[0].strip() == COLD.encode():
+        return True
+    if not any(name.encode() in source for name in COLD_MODULES):
+        return False  # most scripts: not worth parsing
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False  # running it will tell
+    nodes = list(ast.walk(tree))
+    names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    names += [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom) and node.level == 0]
+    return any(name.split(".")[0] in COLD_MODULES for name in names)
 
 
 def main(source: bytes, path: str, library: list[str], seed: int, report_fd: int) -> int:
@@ -55,8 +76,9 @@ def _become_main(source: bytes, path: str, library: list[str], seed: int) -> typ
     lines = source.decode("utf-8", "replace").splitlines(keepends=True)
     linecache.cache[path] = (len(source), None, lines, path)
     # Every fork inherits the same generator state; drawing it from the job makes an execution repeatable instead.
+    tempfile.tempdir = None
     random.seed(seed)
-    np.random.seed(seed % 2**32)
+    importlib.import_module("numpy").random.seed(seed % 2**32)
     atexit._clear()
     atexit.register(logging.shutdown)
     atexit.register(vars(multiprocessing.util)["_exit_function"])  # joins worker processes
@@ -117,3 +139,10 @@ def _finish(module: types.ModuleType) -> bool:
     except (OSError, ValueError, AttributeError):
         return False
     return True
+
+
+if __name__ == "__main__":  # a cold start
+    path, packages, seed, report = sys.argv[1:]
+    with open(path, "rb") as script:
+        text = script.read()
+    os._exit(main(text, path, json.loads(packages), int(seed), int(report)))

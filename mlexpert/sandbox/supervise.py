@@ -1,8 +1,8 @@
 """One execution, seen from its supervisor: set up, start, drain, watch the clock, kill everything, then collect.
 
     supervisor (host's pid namespace)  drains output, keeps the deadline, kills, copies files out, answers
-      init     (first process inside)  reaps orphans, watches the memory of the whole tree, reports how main ended
-        main   (the script)            its own uid, no privileges, no file descriptor but its output and the report
+      init     (first process inside)  watches the tree, reports how main ended
+        main   (the script)            its own user, no privileges, no file descriptor but its output and the report
 
 The end of main ends the execution: a grandchild that holds the output open delays nothing and survives nothing. Files
 are read only after every process inside is dead, so nothing can change them between check and copy.
@@ -10,190 +10,295 @@ are read only after every process inside is dead, so nothing can change them bet
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
 import resource
 import selectors
 import signal
 import socket
-import struct
-import tempfile
+import sys
 import time
 import traceback
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import NoReturn
 
-from mlexpert.sandbox import isolation, runner, workspace
+from mlexpert.sandbox import cgroup, inside, isolation, places, processes, runner, wire, workspace
+from mlexpert.sandbox.isolation import Layers
+from mlexpert.sandbox.terminal import Capture, shown
 
-_POLL_S = 0.05
 _CHUNK = 1 << 16
+_MEGABYTE = 1 << 20
+_LOOK_S = 0.1  # between two looks at the processor time of the group
+_DYING_S = 2.0  # for the kernel to end what was killed, before it is looked for
+_PAUSE_S = 0.001
 
 
-# ---------------------------------------------------------------- messages: 8 bytes of length, then JSON
-def send(connection: socket.socket, message: dict) -> None:
-    body = json.dumps(message).encode()
-    connection.sendall(struct.pack("!Q", len(body)) + body)
+@dataclass(frozen=True)
+class Server:
+    """What every supervisor knows of its server; nothing of it belongs to a task."""
+
+    pid: int
+    scratch: str  # a folder in which others may enter what they own
+    library: list[str]
+    visible: list[str]
+    hierarchy: cgroup.Hierarchy | None
+    first_uid: int
+    runner: str
 
 
-def receive(connection: socket.socket) -> dict:
-    """Raises ConnectionError if the other side closes in the middle."""
-    (length,) = struct.unpack("!Q", _exactly(connection, 8))
-    return json.loads(_exactly(connection, length))
-
-
-def _exactly(connection: socket.socket, count: int) -> bytes:
-    parts = bytearray()
-    while len(parts) < count:
-        part = connection.recv(min(count - len(parts), 1 << 20))
-        if not part:
-            raise ConnectionError("the request was cut")
-        parts += part
-    return bytes(parts)
-
-
-# ---------------------------------------------------------------- output
-@dataclass
-class Capture:
-    """Head and tail of a stream in bounded memory; the middle is counted and dropped."""
-
-    limit: int
-    head: bytearray = field(default_factory=bytearray)
-    tail: bytearray = field(default_factory=bytearray)
-    dropped: int = 0
-
-    def add(self, data: bytes) -> None:
-        room = self.limit // 2 - len(self.head)
-        self.head += data[: max(0, room)]
-        self.tail += data[max(0, room) :]
-        excess = len(self.tail) - (self.limit - self.limit // 2)
-        if excess > 0:
-            del self.tail[:excess]
-            self.dropped += excess
-
-    def text(self) -> str:
-        middle = f"\n... [{self.dropped} bytes cut] ...\n".encode() if self.dropped else b""
-        return (bytes(self.head) + middle + bytes(self.tail)).decode("utf-8", "replace")
-
-
-# ---------------------------------------------------------------- the supervisor
-def serve(connection: socket.socket, scratch: str, library: list[str], server_pid: int) -> NoReturn:
+def serve(connection: socket.socket, server: Server) -> NoReturn:
     """Body of the process forked for one execution: receive the request, answer it, leave."""
     try:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        isolation.die_with_parent()
-        request = receive(connection)
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit("the server ends"))
+        isolation.die_with_parent(signal.SIGTERM)
+        if os.getppid() != server.pid:
+            sys.exit("the server has ended")
+        request = wire.receive(connection)
+        files: list[tuple[str, int, int]] = []
         try:
-            answer = _execute(request, connection, scratch, library, server_pid)
-        except Exception:
-            answer = {"setup_failed": traceback.format_exc(limit=-4)}
-        send(connection, answer)
+            answer, files = _execute(request, connection, server)
+        except ConnectionError:
+            raise
+        except Exception as error:
+            answer = {"setup_failed": inside.fault(error)}
+        wire.send(connection, answer)
+        for _, fd, size in files:
+            with open(fd, "rb") as file:
+                connection.sendfile(file, count=size)
         os._exit(0)
+    except ConnectionError:  # the caller left, and all is cleaned up
+        os._exit(1)
     except BaseException:
         traceback.print_exc()
         os._exit(1)
 
 
-def _execute(request: dict, connection: socket.socket, scratch: str, library: list[str], server_pid: int) -> dict:
-    kind, limits = request["kind"], request["limits"]
-    uid = isolation.slot_uid(kind, server_pid, request["slot"])
-    into_fd = os.open(request["into"], os.O_RDONLY | os.O_DIRECTORY)
-    root = f"{scratch}/slot{request['slot']}"  # as a mount point only, where there are namespaces: it stays empty
-    if kind == isolation.PLAIN:
-        root = tempfile.mkdtemp(dir=scratch)
-    os.makedirs(root, exist_ok=True)
+def _execute(request: dict, connection: socket.socket, server: Server) -> tuple[dict, list[tuple[str, int, int]]]:
+    if request["op"] != "execute":
+        raise ValueError(f"op {request['op']!r}: this server has its owner, so there is only 'execute'")
+    layers = isolation.layers(request["kind"])
+    isolation.adopt_orphans()
+    with (
+        _turn(server, request["slot"], layers) as uid,
+        _group(server, request["limits"]) as group,
+        _prepared(request, layers, uid, group, server) as plan,
+    ):
+        outcome = _run(plan, connection)
+        if "setup_failed" in outcome:
+            return outcome, []
+        place, disk_mb = plan.place, request["limits"]["disk_mb"]
+        folder = place.root + place.workspace
+        files, refused = workspace.collect(folder, request["collect"], disk_mb, place.uid)
+        return outcome | {"refused": refused, "files": [(name, size) for name, _, size in files]}, files
+
+
+# ---------------------------------------------------------------- setting up
+@contextlib.contextmanager
+def _turn(server: Server, slot: int, layers: Layers) -> Iterator[int]:
+    """The slot for ourselves, and the user of this execution: if it has its own, not the one of the last execution."""
+    if not 0 <= slot < isolation.SLOTS:
+        raise ValueError(f"slot {slot}: there are {isolation.SLOTS}")
+    name = "container" if layers.container else f"slot{slot}"
+    with open(f"{server.scratch}/{name}.turn", "a+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        if not layers.own_uid:
+            yield os.geteuid()
+            return
+        os.setgroups([])
+        file.seek(0)
+        turn = file.read() == ""
+        file.truncate(0)
+        file.write("x" * turn)
+        file.flush()
+        yield server.first_uid + 2 * slot + turn
+
+
+@contextlib.contextmanager
+def _group(server: Server, limits: dict) -> Iterator[cgroup.Group | None]:
+    if server.hierarchy is None:
+        yield None
+        return
+    name, pids = cgroup.own_name("run"), limits["pids"] + 1  # and init
+    group = cgroup.make(server.hierarchy, name, limits["memory_mb"] * _MEGABYTE, pids)
     try:
-        place = _prepare(request, root, uid)
-        source = request["script"].encode("utf-8", "surrogatepass")
-        workspace.fill(place, request["inputs"], source, uid if kind == isolation.NAMESPACES else None)
-        isolation.adopt_orphans()
-        outcome = _run(source, root, library, request, uid, connection)
-        place = root if kind == isolation.PLAIN else isolation.WORKSPACE
-        outcome["files"], outcome["refused"] = workspace.collect(place, into_fd, request["collect"], limits["disk_mb"])
-        return outcome
+        yield group
     finally:
-        if kind == isolation.PLAIN:
-            workspace.remove(root)
+        cgroup.kill(group)
+        cgroup.remove(group)
 
 
-def _prepare(request: dict, root: str, uid: int) -> str:
-    limits, kind = request["limits"], request["kind"]
-    if kind == isolation.PLAIN:
-        return root
-    isolation.enter(kind)
-    inputs_mb = sum(f.stat().st_size + 4096 for f in Path(request["inputs"]).rglob("*")) // (1 << 20) + 1
-    return isolation.build_root(root, request["visible"], uid, limits["disk_mb"], limits["disk_mb"] + inputs_mb)
+@contextlib.contextmanager
+def _prepared(
+    request: dict, layers: Layers, uid: int, group: cgroup.Group | None, server: Server
+) -> Iterator[inside.Plan]:
+    """A filled workspace and the plan for it; afterwards nothing of the execution is left."""
+    limits, visible = request["limits"], request["visible"] or server.visible
+    given = workspace.inputs(request["inputs"], layers, uid)
+    source = request["script"].encode("utf-8", "surrogatepass")
+    with places.made(layers, server.scratch, request["slot"], uid, visible, given, limits["disk_mb"]) as place:
+        workspace.fill(place.root + place.workspace, given, source, layers, place.uid)
+        linked = [entry.path for entry in given if entry.shown]
+        yield inside.Plan(
+            source=source,
+            seed=request["seed"],
+            cold=request["cold"],
+            limits=limits,
+            layers=layers,
+            place=place,
+            readable=["/"] if layers.container else [*visible, *linked],
+            group=group,
+            watched=_watched(layers, group, place),
+            library=server.library,
+            runner=server.runner,
+        )
 
 
-def _run(source: bytes, root: str, library: list[str], request: dict, uid: int, connection: socket.socket) -> dict:
+def _watched(layers: Layers, group: cgroup.Group | None, place: places.Place) -> frozenset[str]:
+    """What the kernel does not hold for us: the first process inside looks at it now and then."""
+    held = {
+        "memory": group is not None or (layers.container and cgroup.own() is not None),
+        "cpu": group is not None and cgroup.cpu_s(group) is not None,
+        "pids": group is not None or layers.guarded,
+        "disk": not place.measured,
+    }
+    return frozenset(name for name, kept in held.items() if not kept)
+
+
+# ---------------------------------------------------------------- running
+def _run(plan: inside.Plan, connection: socket.socket) -> dict:
     pipes = {name: os.pipe() for name in ("stdout", "stderr", "status", "report")}
-    baseline = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    baseline = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    kills_before = _oom_kills(plan)
     started = time.monotonic()
     init = os.fork()
     if init == 0:
-        _init(source, root, library, request, uid, {name: pipe[1] for name, pipe in pipes.items()})
+        inside.init(plan, {name: pipe[1] for name, pipe in pipes.items()})
     for _, write_end in pipes.values():
         os.close(write_end)
-    limit = request["limits"]["output_kb"] * 1024
-    captures = {name: Capture(limit if name in ("stdout", "stderr") else _CHUNK) for name in pipes}
-    deadline = started + request["limits"]["wall_s"]
-    with selectors.DefaultSelector() as selector:
-        for name, (read_end, _) in pipes.items():
-            os.set_blocking(read_end, False)
-            selector.register(read_end, selectors.EVENT_READ, name)
-        selector.register(connection, selectors.EVENT_READ, "caller")
-        timed_out = _drain_until_ended(selector, captures, deadline)
+    limit = plan.limits["output_kb"] * 1024
+    sinks = {name: Capture(limit) for name in ("stdout", "stderr")} | {name: _Note() for name in ("status", "report")}
+    try:
+        with selectors.DefaultSelector() as selector:
+            for name, (read_end, _) in pipes.items():
+                os.set_blocking(read_end, False)
+                selector.register(read_end, selectors.EVENT_READ, name)
+            selector.register(connection, selectors.EVENT_READ, "caller")
+            stopped = _drain(selector, sinks, started + plan.limits["wall_s"], plan)
         wall_s = time.monotonic() - started
-        isolation.kill_tree(init, request["kind"])
-        for name, (read_end, _) in pipes.items():  # all writers are dead: what is left is bounded by the pipe
-            _read_available(read_end, captures[name])
-    return _outcome(captures, timed_out, wall_s, baseline, request["kind"])
+        last_look = _look(init, baseline) if plan.group is None else (0.0, 0)
+    finally:
+        _kill(plan, init)
+    for name, (read_end, _) in pipes.items():  # all writers are dead: what is left is bounded by the pipe
+        _read_available(read_end, sinks[name])
+    used = {"wall_s": wall_s} | _used(plan, baseline, last_look)
+    return _outcome(sinks, stopped, _oom_kills(plan) - kills_before, plan) | used
 
 
-def _drain_until_ended(selector: selectors.BaseSelector, captures: dict[str, Capture], deadline: float) -> bool:
-    """Read all streams until init has reported or the deadline passes; true if it passed."""
+class _Note:
+    """The first bytes of a pipe that carries one short message."""
+
+    def __init__(self) -> None:
+        self.data = b""
+
+    def add(self, data: bytes) -> None:
+        self.data += data[: _CHUNK - len(self.data)]
+
+
+def _drain(selector: selectors.BaseSelector, sinks: dict, deadline: float, plan: inside.Plan) -> str:
+    """Read all streams until init has reported; else the limit that was passed first: "wall" or "cpu"."""
     while (left := deadline - time.monotonic()) > 0:
-        for key, _ in selector.select(left):
+        for key, _ in selector.select(min(left, _LOOK_S)):
             if key.data == "caller":
                 raise ConnectionError("the caller left")
             data = os.read(key.fd, _CHUNK)
-            captures[key.data].add(data)
+            sinks[key.data].add(data)
             if key.data == "status":
-                return False
+                return ""
             if not data:
                 selector.unregister(key.fd)
-    return True
+        if plan.group is not None and (cgroup.cpu_s(plan.group) or 0.0) > plan.limits["cpu_s"]:
+            return "cpu"
+    return "wall"
 
 
-def _read_available(fd: int, capture: Capture) -> None:
-    try:
+def _read_available(fd: int, sink: Capture | _Note) -> None:
+    with contextlib.suppress(BlockingIOError):  # `plain` only: a process that escaped still holds the other end
         while data := os.read(fd, _CHUNK):
-            capture.add(data)
-    except BlockingIOError:  # plain mode only: a process that escaped still holds the other end
-        return
+            sink.add(data)
+    os.close(fd)
 
 
-def _outcome(captures: dict[str, Capture], timed_out: bool, wall_s: float, baseline: int, kind: str) -> dict:
-    status = json.loads(captures["status"].head or "{}")
+def _kill(plan: inside.Plan, init: int) -> None:
+    """Kill and reap all that runs below this process. Raises TimeoutError if something outlives SIGKILL."""
+    if plan.layers.own_uid and not plan.layers.namespaces:
+        processes.kill_uid(plan.place.uid)
+    if plan.layers.guarded:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(init, signal.SIGKILL)
+        until = time.monotonic() + _DYING_S
+        while processes.reap() and time.monotonic() < until:
+            time.sleep(_PAUSE_S)
+    if processes.reap():
+        processes.kill_below()
+
+
+# ---------------------------------------------------------------- the answer
+def _outcome(sinks: dict, stopped: str, kills: int, plan: inside.Plan) -> dict:
+    status = json.loads(sinks["status"].data.partition(b"\n")[0] or "{}")
     if "setup_failed" in status:
         return status
-    if not status and not timed_out:
-        if kind != isolation.PLAIN:
+    stopped = stopped or status.get("stopped", "")
+    if not status and not stopped:
+        if kills:
+            stopped = "memory"
+        elif plan.layers.guarded:
             raise RuntimeError("the first process of the sandbox died without a report")
-        status = {"code": -int(signal.SIGKILL)}  # without isolation a script can kill it: then it killed itself
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        else:  # a script of the same user can kill it: then it killed itself
+            status = {"code": -int(signal.SIGKILL)}
     return {
-        "code": None if timed_out else status.get("code"),
-        "timed_out": timed_out,
-        "out_of_memory": status.get("out_of_memory", False),
-        "report": _read_report(bytes(captures["report"].head)),
-        "stdout": captures["stdout"].text(),
-        "stderr": captures["stderr"].text(),
-        "truncated": bool(captures["stdout"].dropped or captures["stderr"].dropped),
-        "wall_s": wall_s,
-        "cpu_s": used.ru_utime + used.ru_stime,
-        "peak_mb": max(0, used.ru_maxrss - baseline) / 1024,
+        "code": None if stopped else status["code"],
+        "stopped": stopped,
+        "oom_kills": max(kills, int(stopped == "memory")),
+        "report": _read_report(sinks["report"].data),
+        "stdout": sinks["stdout"].text(),
+        "stderr": sinks["stderr"].text(),
+        "stdout_bytes": sinks["stdout"].received,
+        "stderr_bytes": sinks["stderr"].received,
+        "truncated": sinks["stdout"].truncated or sinks["stderr"].truncated,
     }
+
+
+def _oom_kills(plan: inside.Plan) -> int:
+    """So far, in the execution's group, or in that of the container around it."""
+    group = cgroup.own() if plan.layers.container else plan.group
+    return 0 if group is None else cgroup.oom_kills(group)
+
+
+def _look(init: int, baseline: int) -> tuple[float, int]:
+    """Processor time, and bytes above the baseline, of what still lives: the kernel forgets both with a kill."""
+    living = processes.processes_below(init)
+    return processes.cpu_s_of(init), sum(max(0, _most_bytes(pid) - baseline) for pid in living)
+
+
+def _most_bytes(pid: int) -> int:
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/status") as file:  # it may have ended meanwhile
+        return next((int(line.split()[1]) * 1024 for line in file if line.startswith("VmHWM:")), 0)
+    return 0
+
+
+def _used(plan: inside.Plan, baseline: int, last_look: tuple[float, int]) -> dict:
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu_s = cgroup.cpu_s(plan.group) if plan.group is not None else None
+    peak = cgroup.peak_bytes(plan.group) if plan.group is not None else None
+    if cpu_s is None:
+        cpu_s = max(ended.ru_utime + ended.ru_stime, last_look[0])
+    if peak is None:
+        peak = max(0, ended.ru_maxrss * 1024 - baseline, last_look[1])
+    return {"cpu_s": cpu_s, "peak_mb": peak / _MEGABYTE}
 
 
 def _read_report(raw: bytes) -> dict:
@@ -202,79 +307,10 @@ def _read_report(raw: bytes) -> dict:
         report = json.loads(raw)
         errno_ = report["errno"] if isinstance(report["errno"], int) else None
         return {
-            "exception": str(report["exception"])[:200],
-            "message": str(report["message"])[: runner.MESSAGE_LIMIT],
+            "exception": " ".join(shown(str(report["exception"])).split())[:200],
+            "message": shown(str(report["message"]))[: runner.MESSAGE_LIMIT],
             "errno": errno_,
             "memory": report["memory"] is True,
         }
     except (ValueError, KeyError, TypeError):
         return {}
-
-
-# ---------------------------------------------------------------- inside
-def _init(source: bytes, root: str, library: list[str], request: dict, uid: int, ends: dict[str, int]) -> NoReturn:
-    """First process inside. Its last act is the status line; in a pid namespace its exit kills what is left."""
-    kind = request["kind"]
-    try:
-        isolation.die_with_parent()
-        isolation.hide_memory()
-        # An init with a handler can be signalled from inside; without one the kernel protects it.
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        _close_all_but(set(ends.values()))
-        place = root
-        if kind != isolation.PLAIN:
-            isolation.pivot(root)
-            place = isolation.WORKSPACE
-        isolation.adopt_orphans()
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
-        main = os.fork()
-        if main == 0:
-            _main(source, place, library, request, uid, ends)
-        status = _wait(main, request["limits"]["memory_mb"] << 20)
-    except Exception:
-        status = {"setup_failed": traceback.format_exc(limit=-4)}
-    os.write(ends["status"], json.dumps(status).encode())
-    signal.pause()  # the supervisor kills; ending here could let a plain-mode orphan slip away
-    os._exit(0)
-
-
-def _wait(main: int, memory_limit: int) -> dict:
-    while True:
-        signal.sigtimedwait({signal.SIGCHLD}, _POLL_S)
-        while (ended := os.waitpid(-1, os.WNOHANG)) != (0, 0):
-            if ended[0] == main:
-                return {"code": os.waitstatus_to_exitcode(ended[1])}
-        if isolation.memory_over(isolation.processes_below(os.getpid()), memory_limit):
-            return {"code": None, "out_of_memory": True}
-
-
-def _main(source: bytes, place: str, library: list[str], request: dict, uid: int, ends: dict[str, int]) -> NoReturn:
-    try:
-        os.setsid()
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        os.dup2(ends["stdout"], 1)
-        os.dup2(ends["stderr"], 2)
-        _close_all_but({0, 1, 2, ends["status"], ends["report"]})
-        isolation.drop(request["kind"], uid, request["limits"])
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        signal.pthread_sigmask(signal.SIG_SETMASK, set())
-        os.chdir(place)
-        os.umask(0o022)
-        os.close(ends["status"])  # from here on nothing that happens is the sandbox's failure
-    except Exception:
-        os.write(ends["status"], json.dumps({"setup_failed": traceback.format_exc(limit=-4)}).encode())
-        os._exit(1)
-    try:
-        code = runner.main(source, f"{place}/script.py", library, request["seed"], ends["report"])
-    except BaseException:  # a script that broke the interpreter's own functions must not return into the sandbox's
-        code = 1
-    os._exit(code)
-
-
-def _close_all_but(kept: set[int]) -> None:
-    low = 3
-    for fd in sorted(kept):
-        if fd >= low:
-            os.closerange(low, fd)
-            low = fd + 1
-    os.closerange(low, resource.getrlimit(resource.RLIMIT_NOFILE)[0])

@@ -6,8 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from mlexpert.sandbox.api import Job
-from mlexpert.sandbox.warm import WarmSandbox
+from mlexpert.sandbox import images
+from mlexpert.sandbox.api import Job, SandboxError
+from mlexpert.sandbox.containers import DockerSandbox
+from mlexpert.sandbox.embedded import EmbeddedSandbox
 from mlexpert.types import Limits
 
 LIMITS = Limits(wall_s=20.0, cpu_s=20.0, memory_mb=300, pids=32, disk_mb=16, output_kb=8)
@@ -21,6 +23,8 @@ class Runner:
         self.inputs = folder / "public"
         self.inputs.mkdir()
         (self.inputs / "train.csv").write_text("id,target\n1,0\n2,1\n")
+        (self.inputs / "images").mkdir()
+        (self.inputs / "images/a.txt").write_text("cat")
         (folder / "answers.csv").write_text("id,target\n3,1\n")
 
     def job(self, script, seed=0, **limits):
@@ -36,30 +40,85 @@ class Runner:
         return self.loop.run_until_complete(awaitable)
 
 
-def _runner(tmp_path_factory, kinds, slots=2):
+def _runner(tmp_path_factory, kind, slots=2):
+    yield from _driven(tmp_path_factory, EmbeddedSandbox(slots, kind))
+
+
+def _driven(tmp_path_factory, sandbox):
     loop = asyncio.new_event_loop()
-    sandbox = WarmSandbox(slots, kinds)
     loop.run_until_complete(sandbox.start())
     yield Runner(loop, sandbox, tmp_path_factory.mktemp("sandbox"))
     loop.run_until_complete(sandbox.close())
     loop.close()
 
 
+def _started(tmp_path_factory, kind):
+    try:
+        yield from _runner(tmp_path_factory, kind)
+    except SandboxError as error:
+        pytest.skip(str(error))
+
+
 @pytest.fixture(scope="session")
 def box(tmp_path_factory):
-    """The isolated sandbox; skipped, with the reason, on machines that block namespaces."""
-    for runner in _runner(tmp_path_factory, None):
-        if runner.sandbox.isolation.kind == "plain":
-            pytest.skip(f"no isolation on this machine: {runner.sandbox.isolation.note}")
-        assert runner.sandbox.isolation.kind == ("namespaces" if os.geteuid() == 0 else "user")
-        yield runner
+    """Namespaces, by way of a user namespace if not root; skipped, with the reason, where they are blocked."""
+    yield from _started(tmp_path_factory, "namespaces" if os.geteuid() == 0 else "user")
+
+
+@pytest.fixture(scope="session")
+def landlock(tmp_path_factory):
+    yield from _started(tmp_path_factory, "landlock")
 
 
 @pytest.fixture(scope="session")
 def plain(tmp_path_factory):
-    yield from _runner(tmp_path_factory, ("plain",))
+    yield from _started(tmp_path_factory, "plain")
 
 
-@pytest.fixture(params=["isolated", "plain"])
+@pytest.fixture(params=["box", "landlock"])
+def isolated(request):
+    return request.getfixturevalue(request.param)
+
+
+@pytest.fixture(params=["box", "landlock", "plain"])
 def any_box(request):
-    return request.getfixturevalue("box" if request.param == "isolated" else "plain")
+    return request.getfixturevalue(request.param)
+
+
+# ---------------------------------------------------------------- containers
+IMAGE = "mlexpert-sandbox:latest"
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "docker: needs a container engine and the sandbox image; `make test-docker`")
+
+
+@pytest.fixture(scope="session")
+def docker_engine():
+    """A client of the engine, if one answers and has the image; else the test is skipped and says what is missing."""
+    if reason := os.environ.get("MLEXPERT_NO_ENGINE"):
+        pytest.skip(f"docker: {reason}")
+    try:
+        engine = images.connect()
+        images.check_image(engine, IMAGE)
+    except SandboxError as error:
+        pytest.skip(str(error))
+    yield engine
+    engine.close()
+
+
+@pytest.fixture(scope="session")
+def docker_box(docker_engine, tmp_path_factory):
+    """Containers on that engine; from here on whatever does not work is a failure."""
+    yield from _driven(tmp_path_factory, DockerSandbox(2, IMAGE))
+
+
+def pytest_terminal_summary(terminalreporter):
+    reports = {kind: terminalreporter.stats.get(kind, []) for kind in ("passed", "failed", "skipped")}
+    count = {kind: sum("docker" in report.keywords for report in found) for kind, found in reports.items()}
+    if count["skipped"]:
+        report = next(report for report in reports["skipped"] if "docker" in report.keywords)
+        why = report.longrepr[2].removeprefix("Skipped: ")
+        terminalreporter.write_line(f"{count['skipped']} tests of containers were SKIPPED: {why}", yellow=True)
+    if ran := count["passed"] + count["failed"]:
+        terminalreporter.write_line(f"{ran} tests of containers ran, {count['failed']} failed")

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from mlexpert.sandbox import isolation
+from mlexpert.sandbox import isolation, processes
 from mlexpert.types import ExecStatus
 
 ORPHAN = """
@@ -21,7 +21,7 @@ print("main", flush=True)
 
 
 def below(runner):
-    return isolation.processes_below(runner.sandbox._server.pid)
+    return processes.processes_below(runner.sandbox.server_pid)
 
 
 def survivors(runner, patience_s=20):
@@ -40,8 +40,8 @@ def test_a_loop_that_catches_everything_times_out_and_keeps_its_output(any_box):
     assert survivors(any_box) == []
 
 
-def test_processor_time_is_bounded(box):
-    assert box.run("while True: pass", cpu_s=1.0).status is ExecStatus.TIMEOUT
+def test_processor_time_is_bounded(isolated):
+    assert isolated.run("while True: pass", cpu_s=1.0).status is ExecStatus.TIMEOUT
 
 
 def test_a_grandchild_that_holds_the_output_delays_nothing_and_dies(any_box):
@@ -55,19 +55,19 @@ def test_a_grandchild_dies_with_a_timeout(any_box):
     assert survivors(any_box) == []
 
 
-def test_a_fork_bomb_is_bounded(box):
-    run = box.run(
+def test_a_fork_bomb_is_bounded(isolated):
+    run = isolated.run(
         "import os, time\nn = 0\nwhile True:\n    if os.fork() == 0: time.sleep(60)\n    n += 1\n    print(n)"
     )
-    assert run.status is ExecStatus.PIDS and run.exception == "BlockingIOError"
-    assert int(run.stdout.split()[-1]) < 32
-    assert survivors(box) == []
+    assert run.status is ExecStatus.PIDS and run.exception in ("BlockingIOError", "")  # "": somebody else counted
+    assert int(run.stdout.split()[-1]) < (32 if run.exception else 600)  # refused, or counted now and then
+    assert survivors(isolated) == []
 
 
-def test_endless_forking_ends_at_the_wall_limit(box):
+def test_endless_forking_ends_at_the_wall_limit(isolated):
     script = "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass"
-    assert box.run(script, wall_s=1.0).status is ExecStatus.TIMEOUT
-    assert survivors(box) == []
+    assert isolated.run(script, wall_s=1.0).status is ExecStatus.TIMEOUT
+    assert survivors(isolated) == []
 
 
 @pytest.mark.parametrize(
@@ -76,12 +76,27 @@ def test_endless_forking_ends_at_the_wall_limit(box):
         "b''.join(bytes(1 << 24) for _ in range(100))",
         "import numpy as np; np.ones(10**11)",
         "kept = []\nwhile True: kept.append(bytearray(b'x' * (1 << 22)))",
-        "import os, time\nfor _ in range(6):\n    if os.fork() == 0: x = b'x' * (90 << 20); break\ntime.sleep(60)",
     ],
-    ids=["join", "array", "loop", "children"],
+    ids=["join", "array", "loop"],
 )
-def test_memory_is_bounded_for_the_whole_tree(box, script):
-    assert box.run(script).status is ExecStatus.OOM
+def test_memory_is_bounded(any_box, script):
+    run = any_box.run(script)
+    assert run.status is ExecStatus.OOM and run.reason.startswith("memory limit of 300 MB")
+
+
+def test_memory_is_bounded_for_the_whole_tree(any_box):
+    script = """
+import os, time
+for _ in range(6):
+    if os.fork() == 0:
+        x = b"x" * (90 << 20)
+        time.sleep(60)
+        os._exit(0)
+os.wait()
+"""
+    run = any_box.run(script)
+    assert run.oom_kills > 0 and run.status in (ExecStatus.OOM, ExecStatus.OK)
+    assert run.peak_mb < 400 and run.reason.startswith("memory limit of 300 MB")
 
 
 @pytest.mark.parametrize(
@@ -93,12 +108,12 @@ def test_memory_is_bounded_for_the_whole_tree(box, script):
     ],
     ids=["one", "many", "inodes"],
 )
-def test_disk_is_bounded(box, script):
-    assert box.run(script).status is ExecStatus.DISK
+def test_disk_is_bounded(isolated, script):
+    assert isolated.run(script).status is ExecStatus.DISK
 
 
-def test_a_flood_is_cut_to_head_and_tail(box):
-    run = box.run("print('first')\nfor _ in range(3000): print('x' * 1000)\nprint('last')")
+def test_a_flood_is_cut_to_head_and_tail(isolated):
+    run = isolated.run("print('first')\nfor _ in range(3000): print('x' * 1000)\nprint('last')")
     assert run.status is ExecStatus.OK and run.truncated
     assert run.stdout.startswith("first\n") and run.stdout.endswith("last\n") and "bytes cut" in run.stdout
     assert len(run.stdout) < 9000
@@ -110,7 +125,7 @@ def test_a_flood_is_cut_to_head_and_tail(box):
         ("import os; os.symlink('/etc/passwd', 'submission.csv')", "cannot be opened"),
         ("import os; os.mkfifo('submission.csv')", "not a regular file"),
         ("import os; os.mkdir('submission.csv')", "not a regular file"),
-        ("import os; os.link('train.csv', 'submission.csv')", "hard link"),
+        ("import os; os.link('script.py', 'submission.csv')", "hard link"),
     ],
     ids=["symlink", "fifo", "folder", "hardlink"],
 )
@@ -127,7 +142,7 @@ found = []
 for root in ("/", "/proc/1/root", "/proc/2/root"):
     for folder, names, files in os.walk(root):
         names[:] = [n for n in names if n not in ("proc", "lib", "sys")]
-        found += [f for f in files if f in ("answers.csv", "warm.py", "shadow", "server.log")]
+        found += [f for f in files if f in ("answers.csv", "embedded.py", "shadow", "server.log")]
 print(found, os.path.exists({str(answers)!r}), os.path.exists({isolation.__file__!r}))
 """
     assert box.run(script).stdout == "[] False False\n"
@@ -151,7 +166,7 @@ print(len(os.listdir("/proc/self/fd")) < 8)
     assert box.run("import os; os.kill(-1, 9)").exception == "ProcessLookupError"  # it is alone
 
 
-def test_privileges_are_gone(box):
+def test_privileges_are_gone(isolated):
     script = """
 import ctypes, os
 status = dict(line.split(":\\t", 1) for line in open("/proc/self/status").read().splitlines() if ":\\t" in line)
@@ -165,7 +180,7 @@ for drop in (lambda: os.setuid(0), lambda: os.setgid(0)):
     try: drop(); print("became root")
     except OSError: pass
 """
-    run = box.run(script)
+    run = isolated.run(script)
     assert run.stdout == "0 1 True\n[-1, -1, -1]\n", run.stderr
 
 
@@ -181,17 +196,17 @@ except OSError: print("no")
     assert any_box.run(script).stdout == "no\nno\nno\n"
 
 
-def test_an_abandoned_execution_is_killed(box):
+def test_an_abandoned_execution_is_killed(isolated):
     async def abandon():
-        task = asyncio.create_task(box.sandbox.execute(box.job("while True: pass")))
-        while not below(box):
+        task = asyncio.create_task(isolated.sandbox.execute(isolated.job("while True: pass")))
+        while not below(isolated):
             await asyncio.sleep(0.01)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
-    box.wait(abandon())
-    assert survivors(box) == []
-    assert box.run("print(1)").status is ExecStatus.OK
+    isolated.wait(abandon())
+    assert survivors(isolated) == []
+    assert isolated.run("print(1)").status is ExecStatus.OK
 
 
 def test_a_script_that_destroys_its_workspace_is_just_a_script(any_box):
