@@ -39,7 +39,8 @@ def draw(keys_S: jax.Array, logits_SxV: jax.Array, temperature: float, support_S
     scaled_SxV = _scaled(logits_SxV, temperature)
     if support_SxK is None:
         return jax.vmap(jax.random.categorical)(keys_S, scaled_SxV).astype(jnp.int32)
-    place_S = jax.vmap(jax.random.categorical)(keys_S, _on_support(scaled_SxV, support_SxK))
+    values_SxK = jnp.where(support_SxK >= 0, _take_support(scaled_SxV, support_SxK), MASKED)
+    place_S = jax.vmap(jax.random.categorical)(keys_S, values_SxK)
     return jnp.take_along_axis(support_SxK, place_S[:, None], axis=-1)[:, 0]
 
 
@@ -49,9 +50,18 @@ def log_probs(
     """Log-prob of each id, float32 [x]; -inf for an id outside a non-empty support."""
     scaled_xV = _scaled(logits_xV, temperature)
     chosen_x = jnp.take_along_axis(scaled_xV, ids_x[..., None], axis=-1)[..., 0]
-    value_x = chosen_x - _log_normaliser(scaled_xV, support_xK)
+    whole_x = jax.nn.logsumexp(scaled_xV, axis=-1)
     if support_xK is None:
-        return value_x
+        return chosen_x - whole_x
+    return log_prob_on_support(chosen_x, whole_x, _take_support(scaled_xV, support_xK), ids_x, support_xK)
+
+
+def log_prob_on_support(
+    chosen_x: jax.Array, whole_x: jax.Array, values_xK: jax.Array, ids_x: jax.Array, support_xK: jax.Array
+) -> jax.Array:
+    """The log-prob from scaled logits of the ids and of their supports (any where -1), and log Z of the whole."""
+    cut_x = jax.nn.logsumexp(jnp.where(support_xK >= 0, values_xK, MASKED), axis=-1)
+    value_x = chosen_x - jnp.where(_has_support(support_xK), cut_x, whole_x)
     possible_x = (support_xK == ids_x[..., None]).any(axis=-1) | ~_has_support(support_xK)
     return jnp.where(possible_x, value_x, -jnp.inf)
 
@@ -62,7 +72,12 @@ def entropy(logits_xV: jax.Array, temperature: float, support_xK: jax.Array | No
     whole_x = _entropy(scaled_xV)
     if support_xK is None:
         return whole_x
-    return jnp.where(_has_support(support_xK), _entropy(_on_support(scaled_xV, support_xK)), whole_x)
+    return entropy_on_support(whole_x, _take_support(scaled_xV, support_xK), support_xK)
+
+
+def entropy_on_support(whole_x: jax.Array, values_xK: jax.Array, support_xK: jax.Array) -> jax.Array:
+    """The entropy from the scaled logits of the supports, and the entropy of the whole where there is none."""
+    return jnp.where(_has_support(support_xK), _entropy(jnp.where(support_xK >= 0, values_xK, MASKED)), whole_x)
 
 
 def _scaled(logits_xV: jax.Array, temperature: float) -> jax.Array:
@@ -75,17 +90,8 @@ def _has_support(support_xK: jax.Array) -> jax.Array:
     return (support_xK >= 0).any(axis=-1)
 
 
-def _on_support(scaled_xV: jax.Array, support_xK: jax.Array) -> jax.Array:
-    values_xK = jnp.take_along_axis(scaled_xV, jnp.maximum(support_xK, 0), axis=-1)
-    return jnp.where(support_xK >= 0, values_xK, MASKED)
-
-
-def _log_normaliser(scaled_xV: jax.Array, support_xK: jax.Array | None) -> jax.Array:
-    whole_x = jax.nn.logsumexp(scaled_xV, axis=-1)
-    if support_xK is None:
-        return whole_x
-    cut_x = jax.nn.logsumexp(_on_support(scaled_xV, support_xK), axis=-1)
-    return jnp.where(_has_support(support_xK), cut_x, whole_x)
+def _take_support(scaled_xV: jax.Array, support_xK: jax.Array) -> jax.Array:
+    return jnp.take_along_axis(scaled_xV, jnp.maximum(support_xK, 0), axis=-1)
 
 
 def _entropy(scaled: jax.Array) -> jax.Array:

@@ -1,47 +1,57 @@
 """The decoder: tokens to final-normed hidden states, never to logits (who needs logits, takes them in chunks).
 
-`hidden` reads whole packed rows (training); `extend` appends tokens to the slots of a key-value cache (prefill and
-decoding). Both run the same block; they differ only in the keys that a query may see. Layers are stacked and scanned,
-so compile time does not grow with depth.
+`hidden` reads whole packed rows (training); `extend` appends tokens to the slots of a cache (prefill and decoding).
+They run the same layers and differ only in the past that a mixer may see. One scan runs the repetitions of the layer
+pattern, so compile time does not grow with depth.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import flax.struct
 import jax
 import jax.numpy as jnp
 
-from mlexpert.model.attention import Keys, attend, self_attend
-from mlexpert.model.config import ModelConfig, require_built
-from mlexpert.model.layers import gated_mlp, rms_norm, rotary_table, rotate
+from mlexpert.model import deltanet
+from mlexpert.model.attention import Keys, attend
+from mlexpert.model.config import Layer, ModelConfig
+from mlexpert.model.deltanet import DeltaState, empty_state
+from mlexpert.model.layers import gated_mlp, norm, shared_expert
+from mlexpert.model.lora import adapted
 from mlexpert.model.moe import Routing, moe
-from mlexpert.model.params import Params
+from mlexpert.model.parallel import ALONE, Parallel, embed, fetch
+from mlexpert.model.rotary import Table, rotary_table, rotate
+from mlexpert.model.sequence import attend_rows
+from mlexpert.model.weights import Params
 
 
 @flax.struct.dataclass
-class Cache:
-    """Keys and values of every slot, [L, S, G, C, K]: G key heads, C positions, K head width. A slot's entries at and
-    beyond the position where it is next extended are stale and never read, so a slot needs no clearing."""
+class KeyValues:
+    """Of the attention layers at one position of the pattern, [blocks, S, G, C, K]: G key heads, C positions, K head
+    width. A slot's entries at and beyond the position where it is next extended are stale and never read, so a slot
+    needs no clearing and may be extended from any position that it holds."""
 
     k: jax.Array
     v: jax.Array
 
-    @property
-    def slots(self) -> int:
-        return self.k.shape[1]
 
-    @property
-    def length(self) -> int:
-        return self.k.shape[3]
+@flax.struct.dataclass
+class Cache:
+    """What `slots` sequences of at most `length` tokens have behind them, for each position of the pattern."""
+
+    blocks: tuple[KeyValues | DeltaState, ...]
+    slots: int = flax.struct.field(pytree_node=False)
+    length: int = flax.struct.field(pytree_node=False)
 
 
 def hidden(
     params: Params, config: ModelConfig, tokens_BxT: jax.Array, segments_BxT: jax.Array, positions_BxT: jax.Array
 ) -> jax.Array:
     """Final-normed hidden states [B, T, D] of packed rows. Rows of segment 0 are padding; their output is finite and
-    meaningless. Raises NotImplementedError for a mixer that is not built."""
+    meaningless."""
     return hidden_and_routing(params, config, tokens_BxT, segments_BxT, positions_BxT)[0]
 
 
@@ -52,21 +62,39 @@ def hidden_and_routing(
     segments_BxT: jax.Array,
     positions_BxT: jax.Array,
     replay_LxBxTxK: jax.Array | None = None,
+    parallel: Parallel = ALONE,
 ) -> tuple[jax.Array, Routing | None]:
-    """As `hidden`, with the routing of every layer (None for a dense model) and, if given, recorded expert ids instead
-    of the router's own choice."""
-    require_built(config)
-    table = rotary_table(positions_BxT, config.head_dim, config.rope_theta)
+    """As `hidden`, with the routing of every sparse layer, stacked in order of depth (None for a dense model), and, if
+    given, recorded expert ids for these layers instead of the router's own choice. On a mesh, called inside
+    `jax.shard_map`, all arguments are the device's own parts."""
+    table = rotary_table(positions_BxT, config)
+    real_BxT = segments_BxT > 0
 
-    def step(x_BxTxD: jax.Array, xs: tuple[Params, jax.Array | None]) -> tuple[jax.Array, Routing | None]:
-        layer, replay_BxTxK = xs
-        q, k, v = _project(x_BxTxD, layer, config, table)
-        mixed = self_attend(q, k, v, segments_BxT, positions_BxT)
-        return _finish(x_BxTxD, mixed, layer, config, segments_BxT > 0, replay_BxTxK)
+    def run(position: int, x_BxTxD: jax.Array, weights: Params, replay_BxTxK: jax.Array | None):
+        layer, weights = config.pattern[position], adapted(fetch(weights, parallel, position), config)
+        normed = norm(x_BxTxD, weights["mixer_norm"], config)
+        if layer.mixer == "deltanet":
+            mixed = deltanet.mix_rows(normed, weights["deltanet"], config, segments_BxT, parallel)
+        else:
+            q, k, v = project(normed, weights["attention"], config, table)
+            mixed = merge(attend_rows(q, k, v, segments_BxT, positions_BxT, parallel), normed, weights["attention"])
+        return feed_forward(x_BxTxD + mixed, weights, config, layer, real_BxT, replay_BxTxK, parallel)
 
-    step = jax.checkpoint(step) if config.remat else step
-    x_BxTxD, routing = jax.lax.scan(step, _embed(params, tokens_BxT), (params["layers"], replay_LxBxTxK))
-    return rms_norm(x_BxTxD, params["final_norm"], config.rms_eps), routing
+    runs = [_remembering(partial(run, position), config.remat) for position in range(len(config.pattern))]
+
+    def step(x_BxTxD: jax.Array, xs: tuple[tuple[Params, ...], jax.Array | None]):
+        blocks, replay_PxBxTxK = xs
+        replays, routings = _per_sparse_layer(config.pattern, replay_PxBxTxK), []
+        for one, weights, replay_BxTxK in zip(runs, blocks, replays, strict=True):
+            x_BxTxD, routing = one(x_BxTxD, weights, replay_BxTxK)
+            routings += [] if routing is None else [routing]
+        return x_BxTxD, _stack(routings)
+
+    replay = None if replay_LxBxTxK is None else replay_LxBxTxK.reshape(config.n_blocks, -1, *replay_LxBxTxK.shape[1:])
+    start_BxTxD = embed(params["embedding"], tokens_BxT, parallel)
+    x_BxTxD, routing = jax.lax.scan(step, start_BxTxD, (params["blocks"], replay))
+    routing = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), routing)
+    return norm(x_BxTxD, params["final_norm"], config), routing
 
 
 def unembedding(params: Params, config: ModelConfig) -> jax.Array:
@@ -76,9 +104,14 @@ def unembedding(params: Params, config: ModelConfig) -> jax.Array:
 
 def init_cache(config: ModelConfig, slots: int, length: int) -> Cache:
     """An empty cache of `slots` sequences of at most `length` tokens."""
-    require_built(config)
-    shape = (config.n_layers, slots, config.n_kv_heads, length, config.head_dim)
-    return Cache(jnp.zeros(shape, config.dtype), jnp.zeros(shape, config.dtype))
+    shape = (config.n_blocks, slots, config.n_kv_heads, length, config.head_dim)
+
+    def empty(layer: Layer) -> KeyValues | DeltaState:
+        if layer.mixer == "attention":
+            return KeyValues(jnp.zeros(shape, config.dtype), jnp.zeros(shape, config.dtype))
+        return jax.tree.map(lambda x: jnp.zeros((config.n_blocks, *x.shape), x.dtype), empty_state(config, slots))
+
+    return Cache(tuple(map(empty, config.pattern)), slots, length)
 
 
 def extend(
@@ -95,77 +128,129 @@ def extend(
 
     A row of count 0 leaves its slot untouched. Row r is slot r, or slots_R[r] if given (no slot twice). `read` (static)
     promises that all starts are at most `read`, so only that many cached positions are looked at. The caller sees to
-    starts + counts <= cache.length: positions beyond it are not stored.
+    starts + counts <= cache.length: positions beyond it are not stored. A start is 0 or what the slot holds; a model
+    without deltanet layers also takes anything between.
     """
-    require_built(config)
-    n_rows, width = tokens_RxP.shape
-    rows_R = jnp.arange(n_rows) if slots_R is None else slots_R
-    new_P = jnp.arange(width)
-    positions_RxP = starts_R[:, None] + new_P[None, :]
-    segments_RxP = (new_P[None, :] < counts_R[:, None]).astype(jnp.int32)
-    old_RxC = jnp.broadcast_to(jnp.arange(read or cache.length)[None, :], (n_rows, read or cache.length))
+    width = tokens_RxP.shape[1]
+    positions_RxP = starts_R[:, None] + jnp.arange(width)[None, :]
+    segments_RxP = (jnp.arange(width)[None, :] < counts_R[:, None]).astype(jnp.int32)
+    old_RxC = jnp.broadcast_to(jnp.arange(read or cache.length)[None, :], (len(starts_R), read or cache.length))
     old_segments_RxC = (old_RxC < starts_R[:, None]).astype(jnp.int32)
-    table = rotary_table(positions_RxP, config.head_dim, config.rope_theta)
+    table = rotary_table(positions_RxP, config)
 
-    def step(x_RxPxD: jax.Array, xs: tuple[Params, jax.Array, jax.Array]):
-        layer, old_k, old_v = xs
-        q, k, v = _project(x_RxPxD, layer, config, table)
-        old_k, old_v = (_rows(old, slots_R, read) for old in (old_k, old_v))
+    def attention(normed_RxPxD: jax.Array, weights: Params, old: KeyValues) -> tuple[jax.Array, KeyValues]:
+        q, k, v = project(normed_RxPxD, weights, config, table)
+        old_k, old_v = (_rows(each if read is None else each[:, :, :read], slots_R) for each in (old.k, old.v))
         parts = [Keys(old_k, old_v, old_segments_RxC, old_RxC), Keys(k, v, segments_RxP, positions_RxP)]
-        mixed = attend(q, segments_RxP, positions_RxP, parts)
-        return _finish(x_RxPxD, mixed, layer, config)[0], (k, v)
+        return merge(attend(q, segments_RxP, positions_RxP, parts), normed_RxPxD, weights), KeyValues(k, v)
 
-    x_RxPxD, new = jax.lax.scan(step, _embed(params, tokens_RxP), (params["layers"], cache.k, cache.v))
+    def delta(normed_RxPxD: jax.Array, weights: Params, old: DeltaState) -> tuple[jax.Array, DeltaState]:
+        past = jax.tree.map(lambda x: _rows(x, slots_R), old)
+        return deltanet.extend(normed_RxPxD, weights, config, past, starts_R, counts_R)
+
+    mixers = {"attention": attention, "deltanet": delta}
+
+    def step(x_RxPxD: jax.Array, xs: tuple[tuple[Params, ...], tuple[KeyValues | DeltaState, ...]]):
+        fresh = []
+        for layer, weights, old in zip(config.pattern, *xs, strict=True):
+            weights = adapted(weights, config)
+            normed = norm(x_RxPxD, weights["mixer_norm"], config)
+            mixed, new = mixers[layer.mixer](normed, weights[layer.mixer], old)
+            x_RxPxD = feed_forward(x_RxPxD + mixed, weights, config, layer)[0]
+            fresh.append(new)
+        return x_RxPxD, tuple(fresh)
+
+    start_RxPxD = embed(params["embedding"], tokens_RxP, ALONE)
+    x_RxPxD, new = jax.lax.scan(step, start_RxPxD, (params["blocks"], cache.blocks))
     # An index beyond the cache drops the write: that is how tokens past a row's count are left out.
     where_RxP = jnp.where(segments_RxP > 0, positions_RxP, cache.length)
-    k, v = (_store(old, fresh, rows_R, where_RxP) for old, fresh in zip((cache.k, cache.v), new, strict=True))
-    return rms_norm(x_RxPxD, params["final_norm"], config.rms_eps), Cache(k, v)
+    store = partial(_store, slots_R=slots_R, where_RxP=where_RxP)
+    blocks = tuple(store(old, fresh) for old, fresh in zip(cache.blocks, new, strict=True))
+    return norm(x_RxPxD, params["final_norm"], config), replace(cache, blocks=blocks)
 
 
-def _embed(params: Params, tokens_BxT: jax.Array) -> jax.Array:
-    return params["embedding"][tokens_BxT]
-
-
-def _project(
-    x_BxTxD: jax.Array, layer: Params, config: ModelConfig, table: tuple[jax.Array, jax.Array]
+def project(
+    normed_BxTxD: jax.Array, weights: Params, config: ModelConfig, table: Table
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Queries [B, T, H, K], keys and values [B, G, T, K]: normed per head, rotated."""
-    weights = layer["attention"]
-    x_BxTxD = rms_norm(x_BxTxD, layer["attention_norm"], config.rms_eps)
-    q = jnp.einsum("btd,dhk->bthk", x_BxTxD, weights["query"])
-    k = jnp.einsum("btd,dgk->btgk", x_BxTxD, weights["key"])
-    v = jnp.einsum("btd,dgk->bgtk", x_BxTxD, weights["value"])
-    q = rotate(rms_norm(q, weights["query_norm"], config.rms_eps), table)
-    k = rotate(rms_norm(k, weights["key_norm"], config.rms_eps), table)
-    return q, k.transpose(0, 2, 1, 3), v
+    """Queries [B, T, H, K], keys and values [B, G, T, K]: normed per head (if the model does), rotated."""
+    q = jnp.einsum("btd,dhk->bthk", normed_BxTxD, weights["query"])
+    k = jnp.einsum("btd,dgk->btgk", normed_BxTxD, weights["key"])
+    v = jnp.einsum("btd,dgk->bgtk", normed_BxTxD, weights["value"])
+    if config.qkv_bias:
+        q, k = q + weights["query_bias"][None, None], k + weights["key_bias"][None, None]
+        v = v + weights["value_bias"][None, :, None]
+    if config.qk_norm:
+        q, k = norm(q, weights["query_norm"], config), norm(k, weights["key_norm"], config)
+    return rotate(q, table), rotate(k, table).transpose(0, 2, 1, 3), v
 
 
-def _finish(
+def merge(mixed_BxTxHxK: jax.Array, normed_BxTxD: jax.Array, weights: Params) -> jax.Array:
+    """What attention adds to the stream: its heads, gated if the model does, through the output projection."""
+    if "gate" in weights:
+        gate = jnp.einsum("btd,dhk->bthk", normed_BxTxD, weights["gate"])
+        if "gate_bias" in weights:
+            gate = gate + weights["gate_bias"][None, None]
+        mixed_BxTxHxK = mixed_BxTxHxK * jax.nn.sigmoid(gate)
+    out_BxTxD = jnp.einsum("bthk,hkd->btd", mixed_BxTxHxK, weights["output"])
+    return out_BxTxD + weights["output_bias"][None, None] if "output_bias" in weights else out_BxTxD
+
+
+def feed_forward(
     x_BxTxD: jax.Array,
-    mixed_BxTxHxK: jax.Array,
-    layer: Params,
+    weights: Params,
     config: ModelConfig,
+    layer: Layer,
     real_BxT: jax.Array | None = None,
     replay_BxTxK: jax.Array | None = None,
+    parallel: Parallel = ALONE,
 ) -> tuple[jax.Array, Routing | None]:
-    """The rest of a block after attention: output projection, then the MLP or the experts, both residual."""
-    x_BxTxD = x_BxTxD + jnp.einsum("bthk,hkd->btd", mixed_BxTxHxK, layer["attention"]["output"])
-    normed_NxD = rms_norm(x_BxTxD, layer["mlp_norm"], config.rms_eps).reshape(-1, config.d_model)
-    if not config.sparse:
-        return x_BxTxD + gated_mlp(normed_NxD, layer["mlp"]).reshape(x_BxTxD.shape), None
+    """The second half of a layer: the MLP or the experts, added to the stream."""
+    normed_NxD = norm(x_BxTxD, weights["mlp_norm"], config).reshape(-1, config.d_model)
+    if layer.mlp == "dense":
+        return x_BxTxD + gated_mlp(normed_NxD, weights["mlp"]).reshape(x_BxTxD.shape), None
     real_N = None if real_BxT is None else real_BxT.reshape(-1)
     replay_NxK = None if replay_BxTxK is None else replay_BxTxK.reshape(-1, config.experts_per_token)
-    out_NxD, routing = moe(normed_NxD, layer["moe"], config, real_N, replay_NxK)
+    out_NxD, routing = moe(normed_NxD, weights["moe"], config, real_N, replay_NxK, parallel)
+    if "shared" in weights:
+        out_NxD = out_NxD + shared_expert(normed_NxD, weights["shared"])
     experts_BxTxK = routing.experts_NxK.reshape(*x_BxTxD.shape[:2], -1)
     return x_BxTxD + out_NxD.reshape(x_BxTxD.shape), replace(routing, experts_NxK=experts_BxTxK)
 
 
-def _rows(old_SxGxCxK: jax.Array, slots_R: jax.Array | None, read: int | None) -> jax.Array:
-    kept = old_SxGxCxK if read is None else old_SxGxCxK[:, :, :read]
-    return kept if slots_R is None else kept[slots_R]
+def _remembering(layer: Callable, remat: str) -> Callable:
+    """The layer as the backward pass will find it: whole, or to be computed again from its input."""
+    if remat == "none":
+        return layer
+    policies = jax.checkpoint_policies
+    policy = policies.dots_with_no_batch_dims_saveable if remat == "matrices" else policies.nothing_saveable
+    return jax.checkpoint(layer, policy=policy, prevent_cse=False)  # a scan keeps forward and backward apart
 
 
-def _store(old_LxSxGxCxK: jax.Array, new_LxRxGxPxK: jax.Array, rows_R: jax.Array, where_RxP: jax.Array) -> jax.Array:
-    # Two advanced indices split by a slice put their axes first: the update is [R, P, L, G, K].
-    update_RxPxLxGxK = new_LxRxGxPxK.transpose(1, 3, 0, 2, 4)
-    return old_LxSxGxCxK.at[:, rows_R[:, None], :, where_RxP].set(update_RxPxLxGxK, mode="drop")
+def _per_sparse_layer(pattern: Sequence[Layer], replay_PxBxTxK: jax.Array | None) -> list[jax.Array | None]:
+    """For each layer of the pattern, its recorded ids: sparse layers are counted, dense ones have none."""
+    ids = iter([] if replay_PxBxTxK is None else replay_PxBxTxK)
+    return [next(ids, None) if layer.mlp == "sparse" else None for layer in pattern]
+
+
+def _stack(routings: Sequence[Routing]) -> Routing | None:
+    return jax.tree.map(lambda *each: jnp.stack(each), *routings) if routings else None
+
+
+def _rows(old_Sx: jax.Array, slots_R: jax.Array | None) -> jax.Array:
+    return old_Sx if slots_R is None else old_Sx[slots_R]
+
+
+def _store(
+    old: KeyValues | DeltaState, new: KeyValues | DeltaState, slots_R: jax.Array | None, where_RxP: jax.Array
+) -> KeyValues | DeltaState:
+    """The cache of one position of the pattern with the rows' news: new positions, or the whole state of a slot."""
+    if isinstance(old, DeltaState):
+        return new if slots_R is None else jax.tree.map(lambda o, n: o.at[:, slots_R].set(n), old, new)
+    rows_R = jnp.arange(where_RxP.shape[0]) if slots_R is None else slots_R
+
+    def put(old_LxSxGxCxK: jax.Array, new_LxRxGxPxK: jax.Array) -> jax.Array:
+        # Two advanced indices split by a slice put their axes first: the update is [R, P, L, G, K].
+        update_RxPxLxGxK = new_LxRxGxPxK.transpose(1, 3, 0, 2, 4)
+        return old_LxSxGxCxK.at[:, rows_R[:, None], :, where_RxP].set(update_RxPxLxGxK, mode="drop")
+
+    return jax.tree.map(put, old, new)

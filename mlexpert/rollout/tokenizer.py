@@ -132,6 +132,23 @@ def load(path: Path) -> Tokenizer:
     return _wrap(core, str(path))
 
 
+def with_tags(core: tokenizers.Tokenizer, rows: int, source: str) -> Tokenizer:
+    """A chat model's own tokenizer, for a model with `rows` embeddings.
+
+    Tags that it lacks are added to it on the first rows without a token: in Qwen2.5, whose embedding is padded, those
+    are Qwen3's rows for them, though never trained. Raises TokenizerError if rows or chat tokens are missing.
+    """
+    present = core.get_vocab(with_added_tokens=True)
+    missing = [tag for tag in (*TAGS[2:], *TAGS[:2]) if tag not in present]  # as Qwen3 numbers them
+    first_free = max(present.values(), default=-1) + 1
+    if missing and (first_free + len(missing) > rows or first_free != len(present)):
+        raise TokenizerError(
+            f"{source} lacks the tokens {' '.join(missing)}, and its {rows} embeddings leave no room for them"
+        )
+    core.add_tokens([AddedToken(tag, special=False, normalized=False) for tag in missing])
+    return _wrap(core, source)
+
+
 def _wrap(core: tokenizers.Tokenizer, source: str) -> Tokenizer:
     reserved = {added.content: index for index, added in core.get_added_tokens_decoder().items()}
     missing = [token for token in SPECIAL + TAGS if token not in reserved]

@@ -1,17 +1,18 @@
 """Declarations: sizes of the published models, and one tree behind shapes, dtypes and initial values."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mlexpert.model import params, transformer
-from mlexpert.model.config import PRESETS, ModelConfig, preset
+from mlexpert.model import params
+from mlexpert.model.config import PRESETS, Layer, ModelConfig, preset
 
 init = jax.jit(params.init, static_argnums=0)
 
 
-@pytest.mark.parametrize(("name", "billions"), [("qwen3_30b_a3b", 30.53), ("qwen3_8b", 8.19)])
+@pytest.mark.parametrize(
+    ("name", "billions"), [("qwen3_30b_a3b", 30.53), ("qwen3_8b", 8.19), ("qwen3_6_35b_a3b", 34.66)]
+)
 def test_published_sizes(name, billions):
     leaves = jax.tree.leaves(params.abstract(preset(name)))
     total = sum(leaf.size for leaf in leaves)
@@ -34,14 +35,14 @@ def test_initial_values_match_their_declaration(overrides):
 
 def test_initial_spread_follows_fan_in():
     config = preset("tiny", n_layers=2)
-    values = init(config, jax.random.key(0))["layers"]
+    values = init(config, jax.random.key(0))["blocks"][0]
     assert np.std(values["moe"]["gate"]) == pytest.approx(192**-0.5, rel=0.02)
     assert np.std(values["attention"]["output"]) == pytest.approx(192**-0.5 / 2, rel=0.02)
     assert np.all(np.asarray(values["attention"]["query_norm"]) == 1.5)
 
 
 def test_weight_axes_name_input_and_output():
-    layers = params.declare(preset("micro"))["layers"]
+    layers = params.declare(preset("micro"))["blocks"][0]
     output, down = layers["attention"]["output"], layers["moe"]["down"]
     assert [output.axes[i] for i in output.fan_in] == ["head", "head_dim"]
     assert [down.axes[i] for i in down.fan_in] == ["ff"]
@@ -54,25 +55,18 @@ def test_initial_values_depend_on_the_key_only():
     assert not np.array_equal(first["embedding"], other["embedding"])
 
 
-def test_unbuilt_mixer_is_refused_by_name():
-    config = preset("qwen3_6_35b_a3b")
-    for attempt in (
-        lambda: params.init(config, jax.random.key(0)),
-        lambda: transformer.init_cache(config, 1, 8),
-        lambda: transformer.hidden({}, config, *([jnp.zeros((1, 4), jnp.int32)] * 3)),
-    ):
-        with pytest.raises(NotImplementedError, match="deltanet"):
-            attempt()
-
-
 @pytest.mark.parametrize(
     ("overrides", "complaint"),
     [
         ({"n_kv_heads": 3}, "n_kv_heads"),
         ({"head_dim": 7}, "odd"),
         ({"experts_per_token": 9}, "experts_per_token"),
-        ({"layer_pattern": ("attention",) * 3}, "layer_pattern"),
-        ({"layer_pattern": ("mamba",)}, "mamba"),
+        ({"layer_pattern": (Layer("attention", "dense"), *[Layer("attention", "sparse")] * 2), "d_ff": 8}, "3 layers"),
+        ({"layer_pattern": (Layer("attention", "sparse"),) * 2}, "repeats itself"),
+        ({"layer_pattern": (Layer("mamba", "sparse"),)}, "mamba"),
+        ({"layer_pattern": (Layer("deltanet", "sparse"),)}, "delta_key_heads"),
+        ({"rotary_dim": 10}, "rotary_dim"),
+        ({"family": "gpt2"}, "gpt2"),
         ({"n_experts": 0}, "d_ff"),
     ],
 )

@@ -1,4 +1,4 @@
-"""The sparse layer against a loop over experts: values, gradients, replay, load, and layout of any routing."""
+"""The sparse layer against a loop over experts: values, gradients, replay, load."""
 
 import jax
 import jax.numpy as jnp
@@ -7,14 +7,13 @@ import pytest
 
 from mlexpert.model import params
 from mlexpert.model.config import preset
-from mlexpert.model.moe import block_size, layout, take
 from mlexpert.model.moe import moe as plain_moe
 
 moe = jax.jit(plain_moe, static_argnums=2)
 
 
 def _layer(config, seed=0):
-    draw = jax.jit(lambda key: jax.tree.map(lambda x: x[0], params.init(config, key)["layers"]["moe"]))
+    draw = jax.jit(lambda key: jax.tree.map(lambda x: x[0], params.init(config, key)["blocks"][0]["moe"]))
     return draw(jax.random.key(seed))
 
 
@@ -91,32 +90,3 @@ def test_load_counts_real_tokens_and_even_routing_balances_to_one():
     _, padded = moe(x, weights, config, real_N=jnp.asarray([True, True, False, False]))
     assert padded.load_E.tolist() == [1.0, 0.0]
     assert padded.balance == pytest.approx(2.0, rel=1e-3)
-
-
-@pytest.mark.parametrize("block", [1, 4, 16])
-def test_layout_gives_every_assignment_a_row_in_a_block_of_its_expert(block):
-    rng = np.random.default_rng(0)
-    for experts in (rng.integers(0, 5, (23, 2)), np.full((23, 2), 4), np.zeros((23, 2), int)):
-        row, token, assignment, expert_of_block = (np.asarray(a) for a in layout(jnp.asarray(experts), 5, block))
-        assert len(np.unique(row)) == row.size
-        np.testing.assert_array_equal(expert_of_block[row // block], experts)
-        np.testing.assert_array_equal(token[row], np.tile(np.arange(23)[:, None], 2))
-        assert (assignment < experts.size).sum() == experts.size
-
-
-def test_take_has_the_gradient_of_a_gather():
-    x = jax.random.normal(jax.random.key(0), (3, 2))
-    source, back = jnp.asarray([2, 0, 2, 3]), jnp.asarray([[1, 4], [4, 4], [0, 2]])
-    weight = jnp.arange(8.0).reshape(4, 2)
-
-    def plain(x):
-        return (jnp.concatenate((x, jnp.zeros((1, 2))))[source] * weight).sum()
-
-    got = jax.value_and_grad(lambda x: (take(x, source, back) * weight).sum())(x)
-    jax.tree.map(np.testing.assert_allclose, got, jax.value_and_grad(plain)(x))
-
-
-def test_block_size_stays_a_small_power_of_two():
-    sizes = [block_size(rows, experts) for rows in (1, 130, 8192, 10**6) for experts in (1, 8, 128)]
-    assert all(16 <= size <= 128 and size & (size - 1) == 0 for size in sizes)
-    assert block_size(8192, 8) == 128

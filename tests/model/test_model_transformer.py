@@ -9,11 +9,16 @@ import numpy as np
 import pytest
 
 from mlexpert.model import params, transformer
-from mlexpert.model.config import preset
+from mlexpert.model.config import Layer, preset
 
 SPARSE = preset("micro")
 DENSE = preset("micro", name="micro_dense", n_experts=0, d_ff=64, tied_embedding=False)
-BOTH = pytest.mark.parametrize("config", [SPARSE, DENSE], ids=["sparse", "dense"])
+HYBRID = preset("micro_hybrid")
+UNEVEN = preset(  # the first layer is dense, and the pattern is as long as the model
+    "micro", n_layers=3, d_ff=48, layer_pattern=(Layer("attention", "dense"), *[Layer("attention", "sparse")] * 2)
+)
+CONFIGS = {"sparse": SPARSE, "dense": DENSE, "hybrid": HYBRID, "uneven": UNEVEN}
+ALL = pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 
 hidden = jax.jit(transformer.hidden, static_argnums=1)
 hidden_and_routing = jax.jit(transformer.hidden_and_routing, static_argnums=1)
@@ -43,7 +48,7 @@ def _alone(values, config, tokens_T):
     return hidden(values, config, tokens_T[None], jnp.ones((1, length), int), jnp.arange(length)[None])[0]
 
 
-@BOTH
+@ALL
 def test_packed_row_equals_its_sequences_alone(config):
     values, lengths = _params(config), (40, 17, 40, 17)
     pieces = [_tokens(config, 1, n, seed=i)[0] for i, n in enumerate(lengths)]
@@ -53,10 +58,10 @@ def test_packed_row_equals_its_sequences_alone(config):
     packed = hidden(values, config, row[None], segments[None], positions[None])[0]
     assert jnp.isfinite(packed).all()
     for piece, end in zip(pieces, np.cumsum(lengths), strict=True):
-        np.testing.assert_allclose(packed[end - len(piece) : end], _alone(values, config, piece), atol=2e-5)
+        np.testing.assert_allclose(packed[end - len(piece) : end], _alone(values, config, piece), atol=1e-4)
 
 
-@BOTH
+@ALL
 def test_prefill_in_chunks_then_decoding_equals_the_full_forward(config):
     values, tokens = _params(config), _tokens(config, 3, 40)
     want = jnp.stack([_alone(values, config, row) for row in tokens])
@@ -70,7 +75,7 @@ def test_prefill_in_chunks_then_decoding_equals_the_full_forward(config):
     np.testing.assert_allclose(jnp.concatenate(got, axis=1), want, atol=3e-5)
 
 
-@BOTH
+@ALL
 def test_rows_may_start_anywhere_and_name_their_slots(config):
     values, tokens = _params(config), _tokens(config, 2, 40)
     want = [_alone(values, config, row) for row in tokens]
@@ -85,23 +90,24 @@ def test_rows_may_start_anywhere_and_name_their_slots(config):
         for row in range(2):
             np.testing.assert_allclose(out[row, 0], want[row][starts[row]], atol=3e-5)
         starts = starts + 1
-    assert not jnp.any(cache.k[:, jnp.asarray([0, 2, 3])])
+    untouched = jax.tree.map(lambda x: x[:, jnp.asarray([0, 2, 3])], cache.blocks)
+    assert not any(jnp.any(leaf) for leaf in jax.tree.leaves(untouched))
 
 
-def test_count_zero_leaves_a_slot_untouched_and_stale_entries_are_never_read():
-    config = SPARSE
+@pytest.mark.parametrize("config", [SPARSE, HYBRID], ids=["sparse", "hybrid"])
+def test_count_zero_leaves_a_slot_untouched_and_stale_entries_are_never_read(config):
     values, tokens = _params(config), _tokens(config, 2, 16)
     empty = transformer.init_cache(config, 2, 16)
-    dirty = jax.tree.map(lambda x: x + 7.0, empty)
+    dirty = jax.tree.map(lambda x: x + jnp.asarray(7, x.dtype), empty)
     out, cache = extend(values, config, dirty, tokens, jnp.zeros(2, int), jnp.asarray([16, 0]))
     clean, _ = extend(values, config, empty, tokens, jnp.zeros(2, int), jnp.asarray([16, 0]))
     assert jnp.array_equal(out[0], clean[0])
-    assert jnp.array_equal(cache.k[:, 1], dirty.k[:, 1])
+    jax.tree.map(lambda new, old: np.testing.assert_array_equal(new[:, 1], old[:, 1]), cache, dirty)
     assert jnp.isfinite(out).all()
 
 
-def test_a_row_does_not_depend_on_its_neighbours():
-    config = SPARSE
+@pytest.mark.parametrize("config", [SPARSE, HYBRID], ids=["sparse", "hybrid"])
+def test_a_row_does_not_depend_on_its_neighbours(config):
     values, tokens = _params(config), _tokens(config, 4, 24)
     other = tokens.at[1:].set(_tokens(config, 3, 24, seed=9))
     run = partial(hidden, values, config)
@@ -109,8 +115,10 @@ def test_a_row_does_not_depend_on_its_neighbours():
     np.testing.assert_allclose(run(tokens, *ids)[0], run(other, *ids)[0], atol=1e-5)
 
 
-@BOTH
-def test_gradients_are_finite_and_reach_every_weight_also_when_recomputed(config):
+@pytest.mark.parametrize(
+    ("config", "remat"), [(SPARSE, "layer"), (DENSE, "matrices"), (HYBRID, "layer"), (HYBRID, "none")]
+)
+def test_gradients_are_finite_and_reach_every_weight_also_when_recomputed(config, remat):
     values, tokens = _params(config), _tokens(config, 2, 80)
     segments, positions = jnp.asarray([[1] * 60 + [0] * 20] * 2), jnp.tile(jnp.arange(80), (2, 1))
 
@@ -121,16 +129,18 @@ def test_gradients_are_finite_and_reach_every_weight_also_when_recomputed(config
             states**3 * (segments > 0)[..., None]
         ).sum()
 
-    gradient = jax.jit(jax.grad(loss), static_argnums=1)(values, replace(config, remat=config.sparse))
+    gradient = jax.jit(jax.grad(loss), static_argnums=1)(
+        values, replace(config, remat="layer" if config.sparse else "matrices")
+    )
     assert all(jnp.isfinite(leaf).all() and jnp.abs(leaf).max() > 0 for leaf in jax.tree.leaves(gradient))
 
 
-def test_routing_is_returned_per_layer_and_its_replay_is_identical():
-    config = SPARSE
+@pytest.mark.parametrize(("config", "n_sparse"), [(SPARSE, 2), (HYBRID, 4), (UNEVEN, 2)])
+def test_routing_is_returned_per_sparse_layer_and_its_replay_is_identical(config, n_sparse):
     values, tokens = _params(config), _tokens(config, 2, 40)
     ids = jnp.ones((2, 40), int), jnp.tile(jnp.arange(40), (2, 1))
     states, routing = hidden_and_routing(values, config, tokens, *ids)
-    assert routing is not None and routing.experts_NxK.shape == (2, 2, 40, 2)
+    assert routing is not None and routing.experts_NxK.shape == (n_sparse, 2, 40, 2)
     np.testing.assert_allclose(routing.load_E.sum(axis=-1), 1.0, rtol=1e-6)
     other = _params(config, seed=5)
     replayed, taken = hidden_and_routing(other, config, tokens, *ids, routing.experts_NxK)
@@ -140,15 +150,30 @@ def test_routing_is_returned_per_layer_and_its_replay_is_identical():
     assert jnp.isfinite(replayed).all()
 
 
-def test_bfloat16_runs_forward_backward_and_decode():
-    config = preset("micro", dtype="bfloat16")
+def test_routing_comes_in_order_of_depth():
+    """Layer 2 of four is given other experts: the layers up to it see what they saw, those after it do not."""
+    values, tokens = _params(HYBRID), _tokens(HYBRID, 1, 20)
+    ids = jnp.ones((1, 20), int), jnp.arange(20)[None]
+    _, routing = hidden_and_routing(values, HYBRID, tokens, *ids)
+    assert routing is not None
+    given = routing.experts_NxK.at[2].set((routing.experts_NxK[2] + 1) % HYBRID.n_experts)
+    _, taken = hidden_and_routing(values, HYBRID, tokens, *ids, given)
+    assert taken is not None and jnp.array_equal(taken.experts_NxK, given)
+    changed = [not jnp.allclose(a, b, atol=1e-6) for a, b in zip(routing.balance, taken.balance, strict=True)]
+    assert changed == [False] * 2 + [True] * 2
+
+
+@pytest.mark.parametrize("name", ["micro", "micro_hybrid"])
+def test_bfloat16_runs_forward_backward_and_decode(name):
+    config = preset(name, dtype="bfloat16")
     values, tokens = params.init(config, jax.random.key(0)), _tokens(config, 2, 80)
     ids = jnp.ones((2, 80), int), jnp.tile(jnp.arange(80), (2, 1))
     gradient = jax.jit(jax.grad(lambda v: transformer.hidden(v, config, tokens, *ids).astype(jnp.float32).sum()))(
         values
     )
-    assert all(leaf.dtype == jnp.bfloat16 and jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
+    assert jax.tree.map(lambda leaf: leaf.dtype, gradient) == jax.tree.map(lambda leaf: leaf.dtype, values)
+    assert all(jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
     out, cache = extend(
         values, config, transformer.init_cache(config, 2, 8), tokens[:, :8], *jnp.asarray([[0] * 2, [8] * 2])
     )
-    assert out.dtype == cache.k.dtype == jnp.bfloat16
+    assert out.dtype == cache.blocks[-1].k.dtype == jnp.bfloat16
