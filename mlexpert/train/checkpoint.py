@@ -5,7 +5,8 @@ What to restore from, in this order:
   2. nothing: `restore_latest` returns None and the run starts afresh.
 A checkpoint is complete when it has its final name: it is written under `*.partial`, flushed to disk and renamed, so a
 process killed at any moment leaves at worst a `*.partial` folder: reported, ignored and removed by the next save.
-Arrays or books of another shape, dtype or format are an error, never a guess. One process writes a folder at a time.
+Arrays or books of another shape, dtype or format are an error, never a guess. One run writes a folder at a time; if it
+has several processes, each calls `save` and writes its own arrays, and the first alone touches the rest.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Any
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
+from jax.experimental import multihost_utils
 
 FORMAT = 1
 _log = logging.getLogger(__name__)
@@ -42,15 +44,30 @@ def save(folder: Path, step: int, tree: Any, books: Mapping[str, Any], keep: int
     final = folder / f"step_{step:08d}"
     if final.exists():
         raise CheckpointError(f"{final} exists: a run saves a step once (see `steps`)")
-    folder.mkdir(parents=True, exist_ok=True)
-    for leftover in folder.glob("*.partial"):
-        shutil.rmtree(leftover)
-    partial = folder / f"{final.name}.partial"
-    partial.mkdir()
     text = _encode({"format": FORMAT, "step": step, "leaves": _leaves(tree), "books": books}, final)
+    _all_here("looked")  # before the folder can change
+    partial = folder / f"{final.name}.partial"
+    if jax.process_index() == 0:
+        _make_room(folder, partial)
+    _all_here("made")
     with ocp.StandardCheckpointer() as checkpointer:
         checkpointer.save(partial / "arrays", tree)
         checkpointer.wait_until_finished()
+    _all_here("wrote")
+    if jax.process_index() == 0:
+        _finish(folder, partial, final, text, keep)
+    _all_here("done")
+    return final
+
+
+def _make_room(folder: Path, partial: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for leftover in folder.glob("*.partial"):
+        shutil.rmtree(leftover)
+    partial.mkdir()
+
+
+def _finish(folder: Path, partial: Path, final: Path, text: str, keep: int) -> None:
     with open(partial / "books.json", "w") as file:
         file.write(text)
         file.flush()
@@ -59,7 +76,12 @@ def save(folder: Path, step: int, tree: Any, books: Mapping[str, Any], keep: int
     _flush_folder(folder)
     for old in steps(folder)[:-keep]:
         _remove(folder / f"step_{old:08d}")
-    return final
+
+
+def _all_here(what: str) -> None:
+    """Waits for the other processes of the run, if there are any."""
+    if jax.process_count() > 1:
+        multihost_utils.sync_global_devices(f"checkpoint {what}")
 
 
 def steps(folder: Path) -> list[int]:

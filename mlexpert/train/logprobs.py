@@ -1,8 +1,7 @@
-"""Hidden states -> log-prob and entropy of every token, never holding logits of more than `chunk` tokens.
+"""Hidden states -> log-prob and entropy of every token, in chunks of the vocabulary (see `head`).
 
 Entry t speaks of token t and comes from hidden state t-1. The first token of a segment, and padding, have nothing
-before them: both entries are 0 there and no gradient flows. Chunks run one after another in a scan and are recomputed
-in the backward pass, so memory above the hidden states is O(chunk * V), not O(B * T * V).
+before them: both entries are 0 there and no gradient flows.
 """
 
 from __future__ import annotations
@@ -11,6 +10,10 @@ import jax
 import jax.numpy as jnp
 
 from mlexpert.model import distribution
+from mlexpert.model.parallel import ALONE, Parallel, shift, starts
+from mlexpert.train.head import Layout, scores
+
+WHOLE = Layout(4096)  # a small vocabulary in one piece
 
 
 def token_logprobs_and_entropy(
@@ -20,30 +23,37 @@ def token_logprobs_and_entropy(
     segments_BxT: jax.Array,
     temperature: float,
     support_BxTxK: jax.Array | None = None,
-    chunk: int = 256,
+    layout: Layout = WHOLE,
+    parallel: Parallel = ALONE,
 ) -> tuple[jax.Array, jax.Array]:
     """(logprob_BxT, entropy_BxT), float32, by the one definition in `mlexpert.model.distribution`."""
-    batch, length = tokens_BxT.shape
-    n = batch * length
-    first_BxT = jnp.pad(segments_BxT[:, 1:] != segments_BxT[:, :-1], ((0, 0), (1, 0)), constant_values=True)
-    known_BxT = ~first_BxT & (segments_BxT > 0)
-    before_BxTxD = jnp.roll(hidden_BxTxD, 1, axis=1)
-    xs = (before_BxTxD, tokens_BxT, known_BxT, support_BxTxK)
-    xs = jax.tree.map(lambda x: _chunks(x.reshape(n, *x.shape[2:]), min(chunk, n)), xs)
-
-    @jax.checkpoint
-    def body(_: None, x: tuple) -> tuple[None, tuple[jax.Array, jax.Array]]:
-        before_CxD, tokens_C, known_C, support_CxK = x
-        logits_CxV = jnp.matmul(before_CxD, unembedding_DxV, preferred_element_type=jnp.float32)
-        logprob_C = distribution.log_probs(logits_CxV, tokens_C, temperature, support_CxK)
-        entropy_C = distribution.entropy(logits_CxV, temperature, support_CxK)
-        return None, (jnp.where(known_C, logprob_C, 0.0), jnp.where(known_C, entropy_C, 0.0))
-
-    _, (logprob, entropy) = jax.lax.scan(body, None, xs)
-    return logprob.reshape(-1)[:n].reshape(batch, length), entropy.reshape(-1)[:n].reshape(batch, length)
+    known_BxT = ~starts(segments_BxT, parallel) & (segments_BxT > 0)
+    # What is asked moves left to the hidden state that answers, and the answers move back: numbers, not hidden states.
+    next_BxT = shift(tokens_BxT, -1, parallel)
+    support_BxTxK = None if support_BxTxK is None else shift(support_BxTxK, -1, parallel)
+    answers = _next_token(hidden_BxTxD, unembedding_DxV, next_BxT, temperature, support_BxTxK, layout)
+    logprob_BxT, entropy_BxT = (jnp.where(known_BxT, shift(answer, 1, parallel), 0.0) for answer in answers)
+    return logprob_BxT, entropy_BxT
 
 
-def _chunks(x_N: jax.Array, chunk: int) -> jax.Array:
-    """[N, ...] -> [ceil(N / chunk), chunk, ...], zero-padded."""
-    x_N = jnp.pad(x_N, [(0, -x_N.shape[0] % chunk)] + [(0, 0)] * (x_N.ndim - 1))
-    return x_N.reshape(-1, chunk, *x_N.shape[1:])
+def _next_token(
+    hidden_BxTxD: jax.Array,
+    unembedding_DxV: jax.Array,
+    next_BxT: jax.Array,
+    temperature: float,
+    support_BxTxK: jax.Array | None,
+    layout: Layout,
+) -> tuple[jax.Array, jax.Array]:
+    """Log-prob of `next` and entropy under the distribution that each hidden state gives."""
+    shape = next_BxT.shape
+    hidden_NxD, next_N = hidden_BxTxD.reshape(-1, hidden_BxTxD.shape[-1]), next_BxT.reshape(-1)
+    if support_BxTxK is None:
+        found = scores(hidden_NxD, unembedding_DxV, next_N[:, None], temperature, layout)
+        return (found.picked_NxJ[:, 0] - found.log_z_N).reshape(shape), found.entropy_N.reshape(shape)
+    support_NxK = support_BxTxK.reshape(len(next_N), -1)
+    asked_NxJ = jnp.concatenate([next_N[:, None], support_NxK], axis=1)
+    found = scores(hidden_NxD, unembedding_DxV, asked_NxJ, temperature, layout)
+    chosen_N, values_NxK = found.picked_NxJ[:, 0], found.picked_NxJ[:, 1:]
+    logprob_N = distribution.log_prob_on_support(chosen_N, found.log_z_N, values_NxK, next_N, support_NxK)
+    entropy_N = distribution.entropy_on_support(found.entropy_N, values_NxK, support_NxK)
+    return logprob_N.reshape(shape), entropy_N.reshape(shape)

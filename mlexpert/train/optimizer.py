@@ -16,8 +16,10 @@ import jax
 import optax
 from optax.contrib import MuonDimensionNumbers, muon
 
+from mlexpert.model import lora
 from mlexpert.model.config import ModelConfig
-from mlexpert.model.params import STACKED_AXES, Weight, declare
+from mlexpert.model.params import declare
+from mlexpert.model.weights import STACKED_AXES, Weight
 
 
 def rl_adamw(
@@ -58,7 +60,7 @@ def cosine(peak: float, n_steps: int, warmup: int) -> optax.Schedule:
 
 def matrix_axes(config: ModelConfig) -> Any:
     """Tree like the parameters: input and output axes of every weight that Muon takes, None for those of AdamW."""
-    return jax.tree.map(_axes, declare(config))
+    return jax.tree.map(_axes, lora.split(declare(config))[0])
 
 
 def _axes(weight: Weight) -> MuonDimensionNumbers | None:

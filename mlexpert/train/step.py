@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -25,11 +25,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.sharding import Mesh, PartitionSpec
 
+from mlexpert.model import lora
 from mlexpert.model.config import ModelConfig
+from mlexpert.model.parallel import ALONE
 from mlexpert.model.params import Params
 from mlexpert.model.transformer import hidden_and_routing, unembedding
-from mlexpert.train import masked
+from mlexpert.train import masked, spread
 from mlexpert.train.logprobs import token_logprobs_and_entropy
 from mlexpert.train.losses import WirlLoss, sft_loss, wirl_loss
 from mlexpert.types import Batch
@@ -44,10 +47,19 @@ class TrainState:
 
 @dataclass(frozen=True)
 class StepShape:
-    """`rows` of a micro-batch; `chunk` tokens whose logits exist at once."""
+    """`rows` of a micro-batch; `chunk` entries of the vocabulary whose logits exist at once; `mesh` None: one device.
+    The others say how experts run (see model/parallel.py)."""
 
     rows: int = 4
-    chunk: int = 256
+    chunk: int = 4096
+    mesh: Mesh | None = None
+    grouped: str = ""
+    exchange: str = "padded"
+    capacity: float = 0.5
+
+    def placement(self, config: ModelConfig) -> spread.Placement:
+        choices = dict(grouped=self.grouped, exchange=self.exchange, capacity=self.capacity)
+        return spread.placement(config, self.mesh, **choices)
 
 
 class Micro(NamedTuple):
@@ -62,11 +74,25 @@ class Micro(NamedTuple):
     weight_BxT: jax.Array
 
 
+ONE_DEVICE = spread.Placement(None, ALONE, {}, None)
+
+
+class Programs(NamedTuple):
+    """The jitted parts of a step."""
+
+    zeros: Callable  # params -> empty gradient sum of what is trained
+    add: Callable  # params, gradient sum, micro-batch, fixed arrays -> gradient sum, metrics
+    update: Callable  # trained params, optimizer state, step, gradients -> TrainState of these
+
+
 Loss = Callable[[Any, Micro, jax.Array, jax.Array], tuple[jax.Array, dict[str, masked.Metric]]]
 
 
-def init_state(params: Params, optimizer: optax.GradientTransformation) -> TrainState:
-    return TrainState(params, optimizer.init(params), jnp.zeros((), jnp.int32))
+def init_state(
+    params: Params, optimizer: optax.GradientTransformation, place: spread.Placement = ONE_DEVICE
+) -> TrainState:
+    """Parameters must lie where `place` wants them (see `spread.init_params`)."""
+    return TrainState(params, spread.init_optimizer(lora.split(params)[0], optimizer, place), jnp.zeros((), jnp.int32))
 
 
 def make_sft_step(
@@ -81,11 +107,12 @@ def make_sft_step(
         del entropy_BxT
         return sft_loss(logprob_BxT, micro.weight_BxT)
 
-    add, update = _make_add(config, shape, 1.0, loss), _make_update(optimizer)
+    place = shape.placement(config)
+    programs = _programs(config, optimizer, shape, place, 1.0, loss)
 
     def step(state: TrainState, batch: Batch) -> tuple[TrainState, dict[str, float]]:
-        micros = [(micro, None) for micro in micro_batches(batch, shape.rows)]
-        return _step(state, micros, len(batch.counts_W), add, update)
+        micros = [(micro, None) for micro in micro_batches(batch, shape.rows, place)]
+        return _step(state, micros, len(batch.counts_W), programs)
 
     return step
 
@@ -105,6 +132,29 @@ def make_rl_step(
     """
     if passes < 1:
         raise ValueError(f"{passes} passes over a batch: at least one is needed")
+    place = shape.placement(config)
+    programs = rl_programs(config, optimizer, loss, temperature, shape)
+    score = make_score(config, temperature, shape)
+
+    def step(state: TrainState, batch: Batch, reference: Params) -> tuple[TrainState, dict[str, float]]:
+        micros = []
+        for micro in micro_batches(batch, shape.rows, place):
+            old_BxT = score(state.params, micro) if passes > 1 else None
+            reference_BxT = score(reference, micro) if loss.kl else None
+            micros.append((micro, (old_BxT, reference_BxT)))
+        metrics: dict[str, float] = {}
+        for _ in range(passes):
+            state, metrics = _step(state, micros, len(batch.counts_W), programs)
+        return state, metrics
+
+    return step
+
+
+def rl_programs(
+    config: ModelConfig, optimizer: optax.GradientTransformation, loss: WirlLoss, temperature: float, shape: StepShape
+) -> Programs:
+    """The jitted parts of a step of `make_rl_step`; the fixed arrays of a micro-batch are (l_old, l_ref), each [B, T],
+    or None for the stopped current ones."""
 
     def objective(fixed: tuple, micro: Micro, logprob_BxT: jax.Array, entropy_BxT: jax.Array):
         old_BxT, reference_BxT = fixed
@@ -121,34 +171,21 @@ def make_rl_step(
             loss,
         )
 
-    add, update = _make_add(config, shape, temperature, objective), _make_update(optimizer)
-    score = make_score(config, temperature, shape)
-
-    def step(state: TrainState, batch: Batch, reference: Params) -> tuple[TrainState, dict[str, float]]:
-        micros = []
-        for micro in micro_batches(batch, shape.rows):
-            old_BxT = score(state.params, micro) if passes > 1 else None
-            reference_BxT = score(reference, micro) if loss.kl else None
-            micros.append((micro, (old_BxT, reference_BxT)))
-        metrics: dict[str, float] = {}
-        for _ in range(passes):
-            state, metrics = _step(state, micros, len(batch.counts_W), add, update)
-        return state, metrics
-
-    return step
+    return _programs(config, optimizer, shape, shape.placement(config), temperature, objective)
 
 
 def make_score(config: ModelConfig, temperature: float, shape: StepShape) -> Callable[[Params, Micro], jax.Array]:
     """Jitted log-prob [rows, T] of every token of a micro-batch under given parameters; no gradient."""
 
-    @jax.jit
+    place = shape.placement(config)
+
     def score(params: Params, micro: Micro) -> jax.Array:
-        return _forward(params, config, micro, temperature, shape.chunk)[0]
+        return _forward(params, config, micro, temperature, shape.chunk, place)[0]
 
-    return score
+    return spread.on_devices(score, place, (place.specs, spread.TOKENS), spread.TOKENS)
 
 
-def micro_batches(batch: Batch, rows: int) -> Iterator[Micro]:
+def micro_batches(batch: Batch, rows: int, place: spread.Placement = ONE_DEVICE) -> Iterator[Micro]:
     """Cuts a batch into micro-batches of `rows` rows. Raises ValueError if they do not come out even."""
     if len(batch.tokens_BxT) % rows:
         raise ValueError(f"{len(batch.tokens_BxT)} rows in micro-batches of {rows}: pack with rows_multiple={rows}")
@@ -164,23 +201,25 @@ def micro_batches(batch: Batch, rows: int) -> Iterator[Micro]:
     )
     for start in range(0, len(batch.tokens_BxT), rows):
         part = (None if array is None else array[start : start + rows] for array in whole)
-        yield Micro(*jax.device_put(tuple(part)))
+        yield Micro(*spread.put_tokens(tuple(part), place))
 
 
 def _forward(
-    params: Params, config: ModelConfig, micro: Micro, temperature: float, chunk: int
+    params: Params, config: ModelConfig, micro: Micro, temperature: float, chunk: int, place: spread.Placement
 ) -> tuple[jax.Array, jax.Array, dict[str, masked.Metric]]:
+    params = spread.as_declared(params, config)
     hidden_BxTxD, routing = hidden_and_routing(
-        params, config, micro.tokens_BxT, micro.segments_BxT, micro.positions_BxT
+        params, config, micro.tokens_BxT, micro.segments_BxT, micro.positions_BxT, parallel=place.parallel
     )
     logprob_BxT, entropy_BxT = token_logprobs_and_entropy(
         hidden_BxTxD,
-        unembedding(params, config),
+        unembedding(params, config),  # rows may be split: the head gathers them, chunk by chunk
         micro.tokens_BxT,
         micro.segments_BxT,
         temperature,
         micro.support_BxTxK,
-        chunk,
+        spread.head_layout(config, place, chunk),
+        place.parallel,
     )
     if routing is None:
         return logprob_BxT, entropy_BxT, {}
@@ -195,34 +234,44 @@ def _forward(
     )
 
 
-def _make_add(config: ModelConfig, shape: StepShape, temperature: float, loss: Loss) -> Callable:
-    """Jitted (params, gradient sum, micro-batch, fixed arrays) -> (gradient sum, metrics)."""
+def _programs(
+    config: ModelConfig,
+    optimizer: optax.GradientTransformation,
+    shape: StepShape,
+    place: spread.Placement,
+    temperature: float,
+    loss: Loss,
+) -> Programs:
+    add = _make_add(config, shape.chunk, place, temperature, loss)
+    return Programs(spread.zeros(place), add, _make_update(optimizer, place))
 
-    def objective(params: Params, micro: Micro, fixed: Any):
-        logprob_BxT, entropy_BxT, router = _forward(params, config, micro, temperature, shape.chunk)
+
+def _make_add(config: ModelConfig, chunk: int, place: spread.Placement, temperature: float, loss: Loss) -> Callable:
+
+    def objective(trained: Params, stays: Params, micro: Micro, fixed: Any):
+        params = lora.join(trained, stays)
+        logprob_BxT, entropy_BxT, router = _forward(params, config, micro, temperature, chunk, place)
         value, metrics = loss(fixed, micro, logprob_BxT, entropy_BxT)
         return value, {**metrics, **jax.lax.stop_gradient(router)}
 
     def add(params: Params, grads: Params, micro: Micro, fixed: Any):
-        fresh, metrics = jax.grad(objective, has_aux=True)(params, micro, fixed)
-        return jax.tree.map(lambda total, g: total + g.astype(total.dtype), grads, fresh), metrics
+        fresh, metrics = jax.grad(objective, has_aux=True)(*lora.split(params), micro, fixed)
+        fresh = spread.complete(fresh, place)
+        grads = jax.tree.map(lambda total, g: total + g.astype(total.dtype), grads, fresh)
+        return grads, spread.merge(metrics, place)
 
-    return jax.jit(add, donate_argnums=1)
+    trained = lora.split(place.specs)[0] if place.specs else {}
+    specs = (place.specs, trained, spread.TOKENS, spread.TOKENS)
+    return spread.on_devices(add, place, specs, (trained, PartitionSpec()), donate_argnums=1)
 
 
-def _make_update(optimizer: optax.GradientTransformation) -> Callable:
+def _make_update(optimizer: optax.GradientTransformation, place: spread.Placement) -> Callable:
     def update(params: Any, opt_state: optax.OptState, step: jax.Array, grads: Params):
         updates, opt_state = optimizer.update(grads, opt_state, params)
         fresh: Any = optax.apply_updates(params, updates)
-        return TrainState(fresh, opt_state, step + 1)
+        return spread.keep(TrainState(fresh, opt_state, step + 1), place)
 
     return jax.jit(update, donate_argnums=(1, 3))
-
-
-@jax.jit
-def _zeros(params: Params) -> Params:
-    """Sums are float32 whatever the parameters are: many small terms must not vanish in bfloat16."""
-    return jax.tree.map(lambda w: jnp.zeros(w.shape, jnp.float32), params)
 
 
 @partial(jax.jit, donate_argnums=0)
@@ -232,16 +281,18 @@ def _divide(grads: Params, count: jax.Array) -> tuple[Params, jax.Array]:
 
 
 def _step(
-    state: TrainState, micros: list[tuple[Micro, Any]], count: int, add: Callable, update: Callable
+    state: TrainState, micros: list[tuple[Micro, Any]], count: int, programs: Programs
 ) -> tuple[TrainState, dict[str, float]]:
-    grads, parts = _zeros(state.params), []
+    grads, parts = programs.zeros(state.params), []
     for micro, fixed in micros:
-        grads, metrics = add(state.params, grads, micro, fixed)
+        grads, metrics = programs.add(state.params, grads, micro, fixed)
         parts.append(metrics)
     grads, norm = _divide(grads, np.float32(count))
     metrics = {**masked.report(jax.device_get(parts)), "grad_norm": float(norm)}
     _require_finite(metrics, int(state.step))
-    return update(state.params, state.opt_state, state.step, grads), metrics
+    trained, stays = lora.split(state.params)
+    after = programs.update(trained, state.opt_state, state.step, grads)
+    return replace(after, params=lora.join(after.params, stays)), metrics
 
 
 def _require_finite(metrics: dict[str, float], step: int) -> None:

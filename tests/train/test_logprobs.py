@@ -1,8 +1,12 @@
+"""Log-prob and entropy from hidden states: the one definition, whatever the chunk, and never all logits at once."""
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from mlexpert.model import distribution
+from mlexpert.train.head import Layout
 from mlexpert.train.logprobs import token_logprobs_and_entropy
 
 B, T, D, V, K = 2, 7, 4, 11, 3
@@ -19,48 +23,64 @@ def case():
     return hidden, table, tokens, segments, support.at[0, 1].set(-1)
 
 
-def by_hand(hidden, table, tokens, segments, temperature, support):
-    logprob, entropy = np.zeros((B, T)), np.zeros((B, T))
-    for b in range(B):
-        for t in range(1, T):
-            if segments[b, t] == 0 or segments[b, t] != segments[b, t - 1]:
-                continue
-            scaled = np.array(hidden[b, t - 1] @ table, np.float64) / temperature
-            allowed = list(range(V)) if support is None else [i for i in support[b, t].tolist() if i >= 0]
-            allowed = allowed or list(range(V))
-            p = np.exp(scaled[allowed]) / np.exp(scaled[allowed]).sum()
-            logprob[b, t] = np.log(p[allowed.index(int(tokens[b, t]))])
-            entropy[b, t] = -(p * np.log(p)).sum()
-    return logprob, entropy
+def by_definition(hidden, table, tokens, segments, temperature, support):
+    """All logits at once, through `distribution`."""
+    first = jnp.pad(segments[:, 1:] != segments[:, :-1], ((0, 0), (1, 0)), constant_values=True)
+    known, logits = ~first & (segments > 0), jnp.roll(hidden, 1, axis=1) @ table
+    logprob = distribution.log_probs(logits, tokens, temperature, support)
+    return jnp.where(known, logprob, 0), jnp.where(known, distribution.entropy(logits, temperature, support), 0)
 
 
+# 4 does not divide the vocabulary of 11: the last chunk reaches back over what was counted before.
 @pytest.mark.parametrize("temperature", [1.0, 0.6])
 @pytest.mark.parametrize("supported", [False, True])
-@pytest.mark.parametrize("chunk", [1, 5, 256])
+@pytest.mark.parametrize("chunk", [1, 4, 11, 256])
 def test_equals_the_definition_at_any_chunk(case, temperature, supported, chunk):
     hidden, table, tokens, segments, support = case
     support = support if supported else None
-    got = token_logprobs_and_entropy(hidden, table, tokens, segments, temperature, support, chunk)
-    for value, expected in zip(got, by_hand(hidden, table, tokens, segments, temperature, support), strict=True):
-        np.testing.assert_allclose(value, expected, atol=1e-5)
+    got = token_logprobs_and_entropy(hidden, table, tokens, segments, temperature, support, Layout(chunk))
+    for value, expected in zip(got, by_definition(*case[:4], temperature, support), strict=True):
+        np.testing.assert_allclose(value, expected, rtol=2e-6, atol=2e-6)
+
+
+@pytest.mark.parametrize("chunk", [4, 256])
+def test_large_logits_lose_nothing(case, chunk):
+    hidden, table, *rest = case
+    got = token_logprobs_and_entropy(100 * hidden, table, *rest[:2], 1.0, None, Layout(chunk))
+    for value, expected in zip(got, by_definition(100 * hidden, table, *rest[:2], 1.0, None), strict=True):
+        np.testing.assert_allclose(value, expected, rtol=1e-5, atol=1e-4)
 
 
 @pytest.mark.parametrize("supported", [False, True])
-def test_gradient_does_not_depend_on_the_chunk_and_is_finite(case, supported):
+@pytest.mark.parametrize("chunk", [4, 256])
+def test_gradient_is_that_of_the_definition(case, supported, chunk):
+    *arrays, segments, support = case
+    support = support if supported else None
+
+    def total(function, hidden, table):
+        logprob, entropy = function(hidden, table, case[2], segments, 0.6, support)
+        return (logprob * jnp.arange(T)[None]).sum() + 0.3 * entropy.sum()
+
+    def chunked(*args):
+        return token_logprobs_and_entropy(*args, Layout(chunk))
+
+    got, wanted = (jax.grad(lambda *a, f=f: total(f, *a), (0, 1))(*arrays[:2]) for f in (chunked, by_definition))
+    for value, expected in zip(got, wanted, strict=True):
+        np.testing.assert_allclose(value, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_an_id_outside_its_support_is_impossible_and_harmless(case):
     hidden, table, tokens, segments, support = case
+    outside = support.at[1, 3].set(jnp.array([(tokens[1, 3] + 1) % V, -1, -1]))
 
-    def f(chunk):
-        def total(hidden, table):
-            logprob, entropy = token_logprobs_and_entropy(
-                hidden, table, tokens, segments, 0.6, support if supported else None, chunk
-            )
-            return logprob.sum() + 0.3 * entropy.sum()
+    def total(hidden):
+        logprob, _ = token_logprobs_and_entropy(hidden, table, tokens, segments, 1.0, outside, Layout(4))
+        return jnp.where(jnp.isfinite(logprob), logprob, 0).sum(), logprob
 
-        return jax.grad(total, (0, 1))(hidden, table)
-
-    for a, b in zip(f(3), f(256), strict=True):
-        assert np.isfinite(a).all()
-        np.testing.assert_allclose(a, b, atol=1e-5)
+    gradient, logprob = jax.grad(total, has_aux=True)(hidden)
+    assert logprob[1, 3] == -jnp.inf
+    assert jnp.isfinite(gradient).all()
+    assert not jnp.abs(gradient[1, 2]).any()
 
 
 def test_hidden_states_before_a_border_get_no_gradient(case):
@@ -71,19 +91,22 @@ def test_hidden_states_before_a_border_get_no_gradient(case):
     assert silent.tolist() == [[False, False, True, False, True, True, True], [False] * 6 + [True]]
 
 
-def test_logits_of_all_tokens_never_exist_at_once():
-    n, wide, chunk = 4096, 512, 64
-    shapes = (
-        jax.ShapeDtypeStruct((1, n, 8), jnp.float32),
-        jax.ShapeDtypeStruct((8, wide), jnp.float32),
-        jax.ShapeDtypeStruct((1, n), jnp.int32),
-        jax.ShapeDtypeStruct((1, n), jnp.int32),
-    )
+def temporaries(vocab, chunk, n=2048, width=8):
+    """Bytes the compiler sets aside for value and gradient, over every argument and result."""
 
     def total(hidden, table, tokens, segments):
-        return token_logprobs_and_entropy(hidden, table, tokens, segments, 1.0, chunk=chunk)[0].sum()
+        logprob, entropy = token_logprobs_and_entropy(hidden, table, tokens, segments, 1.0, None, Layout(chunk))
+        return logprob.sum() + entropy.sum()
 
-    compiled = jax.jit(jax.grad(total, (0, 1))).lower(*shapes).compile()
+    ints = jax.ShapeDtypeStruct((1, n), jnp.int32)
+    shapes = jax.ShapeDtypeStruct((1, n, width), jnp.float32), jax.ShapeDtypeStruct((width, vocab), jnp.float32)
+    compiled = jax.jit(jax.value_and_grad(total, (0, 1))).lower(*shapes, ints, ints).compile()
     memory = compiled.memory_analysis()
     assert memory is not None
-    assert memory.temp_size_in_bytes < n * wide * 4 / 4
+    return memory.temp_size_in_bytes
+
+
+def test_memory_follows_the_chunk_and_not_the_vocabulary():
+    small, large, whole = temporaries(1024, 128), temporaries(8192, 128), temporaries(8192, 8192)
+    assert large < 1.5 * small
+    assert large < whole / 16

@@ -24,7 +24,7 @@ def case():
 
 def test_muon_takes_the_matrices_and_nothing_else():
     axes = matrix_axes(CONFIG)
-    layers = axes["layers"]
+    layers = axes["blocks"][0]
     assert layers["attention"]["query"] == ((1,), (2, 3))
     assert layers["attention"]["output"] == ((1, 2), (3,))
     assert layers["moe"]["up"] == ((2,), (3,))
@@ -36,13 +36,13 @@ def test_muon_takes_the_matrices_and_nothing_else():
     ("name", "n_matrices", "shape"), [("query", 2, (32, 32)), ("value", 2, (32, 16)), ("output", 2, (32, 32))]
 )
 def test_each_layer_of_an_attention_weight_is_orthogonalised_alone(case, name, n_matrices, shape):
-    update = case[2]["layers"]["attention"][name].reshape(n_matrices, *shape)
+    update = case[2]["blocks"][0]["attention"][name].reshape(n_matrices, *shape)
     _assert_orthogonal(update)
 
 
 @pytest.mark.parametrize("name", ["gate", "up", "down"])
 def test_each_expert_is_orthogonalised_alone(case, name):
-    update = case[2]["layers"]["moe"][name]
+    update = case[2]["blocks"][0]["moe"][name]
     assert update.shape[:2] == (2, 4)
     _assert_orthogonal(update.reshape(8, *update.shape[2:]))
 
@@ -58,20 +58,20 @@ def _assert_orthogonal(matrices):
 def test_stacked_update_equals_the_update_of_each_matrix_alone(case):
     _, grads, updates = case
     alone = optax.contrib.muon(0.02)
-    stack = grads["layers"]["moe"]["up"]
+    stack = grads["blocks"][0]["moe"]["up"]
     for layer, expert in ((0, 0), (1, 3)):
         matrix = {"w": stack[layer, expert]}
         expected, _ = alone.update(matrix, alone.init(matrix), matrix)
-        np.testing.assert_allclose(updates["layers"]["moe"]["up"][layer, expert], expected["w"], atol=2e-5)
+        np.testing.assert_allclose(updates["blocks"][0]["moe"]["up"][layer, expert], expected["w"], atol=2e-5)
 
 
 def test_one_experts_gradient_moves_no_other_expert(case):
     params, grads, _ = case
     optimizer = sft_muon(CONFIG, 0.02, n_steps=100, warmup=1, weight_decay=0.0)
     only = jax.tree.map(jnp.zeros_like, grads)
-    only["layers"]["moe"]["up"] = only["layers"]["moe"]["up"].at[1, 2].set(1.0)
+    only["blocks"][0]["moe"]["up"] = only["blocks"][0]["moe"]["up"].at[1, 2].set(1.0)
     updates, _ = jax.jit(optimizer.update)(only, optimizer.init(params), params)
-    moved = np.abs(updates["layers"]["moe"]["up"]).sum((2, 3)) > 0
+    moved = np.abs(updates["blocks"][0]["moe"]["up"]).sum((2, 3)) > 0
     assert np.argwhere(moved).tolist() == [[1, 2]]
 
 

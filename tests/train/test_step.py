@@ -226,3 +226,19 @@ def test_restored_equals_never_stopped(params, windows, tmp_path):
         again, again_metrics = step(again, batch, params)
     assert metrics == again_metrics
     assert_same(state, again, atol=0)
+
+
+def test_small_updates_of_coarse_weights_are_kept_where_weights_are_held_in_float32(windows):
+    config, tiny = preset("micro", vocab_size=64, n_layers=1, dtype="bfloat16"), rl_adamw(1e-6, warmup=1)
+    coarse = jax.jit(init, static_argnums=0)(config, jax.random.key(0))
+    fine = jax.tree.map(lambda w: w.astype(jnp.float32), coarse)
+    step, batch = make_rl_step(config, tiny, LOSS, TEMPERATURE, StepShape(2)), pack_windows(windows, LENGTH, 2)
+
+    def moved(params):
+        state, metrics = step(init_state(params, tiny), batch, params)
+        changed = jax.tree.map(lambda new, old: jnp.mean(new != old), state.params, params)
+        return np.mean(jax.tree.leaves(changed)), metrics["loss"]
+
+    (lost, loss), (kept, same_loss) = moved(coarse), moved(fine)
+    assert lost < 0.2 < 0.8 < kept
+    assert loss == pytest.approx(same_loss, rel=1e-5)
