@@ -3,8 +3,9 @@
     python experiments/run.py --config=configs/evaluate.py --workdir=runs/evaluate --config.checkpoint=runs/wirl
     two CPU cores, about a minute; prints the table of held-out medals with its protocol
 
-`--config.policy` names which policy of the run: rl, sft or base. `--config.tasks.folder` takes a set of tasks that
-exists; without it a fresh set is made from `tasks.held_out_seed`.
+`--config.policy` names which policy of the run: rl, sft or base; "loaded" is the model `--config.model.load`, a Hugging
+Face folder or a GGUF file, as it is. `--config.tasks.folder` takes a set of tasks that exists; without it a fresh set
+is made from `tasks.held_out_seed`.
 """
 
 from ml_collections import ConfigDict

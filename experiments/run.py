@@ -23,12 +23,15 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 from absl import app, flags, logging
 from ml_collections import config_flags
 
-from mlexpert.loops import launch, settings
+from mlexpert.loops import hosts, launch, settings
 
 _CONFIG = config_flags.DEFINE_config_file("config", None, "Experiment: configs/<name>.py[:preset].", lock_config=True)
 _WORKDIR = flags.DEFINE_string(
     "workdir", None, "Where everything is written; the same command goes on where it stopped."
 )
+_COORDINATOR = flags.DEFINE_string("coordinator", "", "Several processes: host:port of process 0 (see loops/hosts.py).")
+_PROCESSES = flags.DEFINE_string("processes", "", "Their number, or auto.")
+_PROCESS = flags.DEFINE_string("process", "", "The number of this one.")
 _DRY_RUN = flags.DEFINE_bool("dry_run", False, "Resolve, validate and print the config, then stop.")
 
 
@@ -41,6 +44,7 @@ def main(argv: list[str]) -> None:
         print(settings.describe(config))
         return
     workdir = _WORKDIR.value or f"runs/{config.name}"
+    hosts.start(hosts.read(_COORDINATOR.value, _PROCESSES.value, _PROCESS.value))
     launch.run(config, Path(workdir))
 
 

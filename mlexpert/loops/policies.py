@@ -23,6 +23,7 @@ from mlexpert.corpus.episodes import Record
 from mlexpert.corpus.reskin import reskin
 from mlexpert.loops import examples, probe, screen, setup
 from mlexpert.loops.examples import Example
+from mlexpert.loops.pretrained import open_model
 from mlexpert.loops.settings import Config
 from mlexpert.loops.setup import Stage
 from mlexpert.loops.workdir import Workdir, WorkdirError
@@ -37,7 +38,9 @@ from mlexpert.types import Batch
 
 
 async def train_base(stage: Stage) -> Params:
-    """A policy that has read schema documents only."""
+    """A policy that has read schema documents only, or the loaded model."""
+    if stage.config.model.load:
+        return open_model(Path(stage.config.model.load), stage.config.model.dtype).params()
     config = stage.config.base
     draw = partial(examples.documents, stage.renderer, stage.config.seed, stage.config.budget.executions)
     start = weights.init(stage.model, jax.random.key(stage.config.seed))
@@ -101,10 +104,14 @@ def _timed(step: Callable, state: TrainState, batch: Batch) -> tuple[TrainState,
 
 # ---------------------------------------------------------------- saved policies
 def load(config: Config, held: Workdir, sandbox: Sandbox) -> tuple[Stage, Params, int]:
-    """(stage, weights, version) of the policy `config.policy` in the run folder `config.checkpoint`.
+    """(stage, weights, version) of the policy `config.policy` in the run folder `config.checkpoint`; "loaded" is the
+    model `config.model.load` as it is.
 
     Raises WorkdirError if the folder holds no such policy, CheckpointError if it was written for another model.
     """
+    if config.policy == "loaded":
+        model = open_model(Path(config.model.load), config.model.dtype)
+        return setup.make(config, held, model.agent_tokenizer(), sandbox), model.params(), 0
     folder = Path(config.checkpoint)
     vocabulary = folder / "tokenizer.json"
     if not vocabulary.exists():
@@ -116,10 +123,13 @@ def load(config: Config, held: Workdir, sandbox: Sandbox) -> tuple[Stage, Params
 
 def restore(stage: Stage, policy: str, folder: Path | None = None) -> tuple[Params, int]:
     """(weights, version) of a saved policy of this run, or of the run in `folder`. Errors as `load`."""
-    checkpoints = (folder or stage.workdir.path) / "checkpoints"
-    like = jax.eval_shape(
-        lambda: init_state(weights.init(stage.model, jax.random.key(0)), _optimizer(stage.model, policy))
-    )
+    return saved_in(folder or stage.workdir.path, stage.model, policy)
+
+
+def saved_in(folder: Path, model: ModelConfig, policy: str) -> tuple[Params, int]:
+    """(weights, version) of a saved policy of the run in `folder`. Errors as `load`."""
+    checkpoints = folder / "checkpoints"
+    like = jax.eval_shape(lambda: init_state(weights.init(model, jax.random.key(0)), _optimizer(model, policy)))
     saved = checkpoint.restore_latest(checkpoints / policy, like)
     if saved is None:
         there = sorted(path.name for path in checkpoints.glob("*"))

@@ -15,6 +15,7 @@ from mlexpert.corpus import episodes
 from mlexpert.corpus.episodes import Record
 from mlexpert.harness.environment import Environment
 from mlexpert.loops import examples, heldout, policies, report, screen, setup, tasksets, workdir
+from mlexpert.loops.pretrained import open_model
 from mlexpert.loops.settings import Config
 from mlexpert.loops.setup import Stage
 from mlexpert.loops.workdir import Workdir
@@ -41,12 +42,13 @@ async def _run(config: Config, held: Workdir) -> None:
     screen.heading(1, STAGES, "micro tasks with an executed ladder of reference solutions")
     train_tasks, held_out = tasksets.training(config, held), tasksets.held_out(config, held)
     async with setup.open_sandbox(config) as sandbox:
-        screen.say(f"  sandbox: {setup.isolation_line(sandbox.isolation)}")
+        isolation = setup.isolation_line(sandbox.isolation)
+        screen.say(f"  sandbox: {isolation}")
         stage, params = await policy_before_rl(config, held, sandbox, train_tasks, STAGES)
         screen.heading(5, STAGES, f"held-out evaluation: {heldout.protocol(config)}")
         async with setup.engine(stage, params) as engine:
             lines = await heldout.evaluate(stage, engine, held_out, "sft")
-    report.conclude(held, config, {"sft": lines}, len(held_out), setup.isolation_line(sandbox.isolation))
+    report.conclude(held, config, {"sft": lines}, len(held_out), isolation)
 
 
 async def policy_before_rl(
@@ -60,7 +62,8 @@ async def policy_before_rl(
     ]
     screen.say(f"  outcome-guided supervision keeps {len(kept)} of {len(records)} episodes")
     stage = setup.make(config, held, tokenizer(config, held, records), sandbox)
-    screen.heading(3, n_stages, "base policy, from scratch on schema documents")
+    source = config.model.load and f"loaded from {config.model.load}"
+    screen.heading(3, n_stages, f"base policy, {source or 'from scratch on schema documents'}")
     base = await policies.train_base(stage)
     screen.heading(4, n_stages, "SFT on what outcome-guided supervision keeps")
     return stage, await policies.train_sft(stage, base, kept)
@@ -101,14 +104,21 @@ async def teacher_episodes(config: Config, held: Workdir, sandbox: Sandbox, task
 
 
 def tokenizer(config: Config, held: Workdir, records: Sequence[Record]) -> Tokenizer:
-    """Trained once, on the very text that a renderer makes of the episodes and of schema documents."""
+    """Trained once, on the very text that a renderer makes of the episodes and of schema documents; or the loaded
+    model's own."""
     path = held / "tokenizer.json"
     if not path.exists():
-        plain = setup.renderer(config, tokenizers.train((), 300))  # one token a byte
         draft = path.with_name("tokenizer.json.draft")
-        tokenizers.save(tokenizers.train(_texts(config, plain, records), config.tokenizer.vocab_size), draft)
+        tokenizers.save(_made(config, records), draft)
         draft.replace(path)
     return tokenizers.load(path)
+
+
+def _made(config: Config, records: Sequence[Record]) -> Tokenizer:
+    if config.model.load:
+        return open_model(Path(config.model.load), config.model.dtype).agent_tokenizer()
+    plain = setup.renderer(config, tokenizers.train((), 300))  # one token a byte
+    return tokenizers.train(_texts(config, plain, records), config.tokenizer.vocab_size)
 
 
 def _texts(config: Config, plain: Renderer, records: Sequence[Record]) -> Iterator[str]:

@@ -1,0 +1,118 @@
+"""Compiles a training step for devices that are not here, in a process of its own.
+
+    python -m mlexpert.loops.compiling < request.json > answer.json
+
+JAX decides at its start which devices there are, so this cannot happen in a process that has used it. The answer is one
+line of JSON: bytes per device as the compiler sees them, and the seconds it took.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from mlexpert.loops import targets
+
+
+class CompileError(RuntimeError):
+    """The compiler refused the step; the message is its own, shortened."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """A micro-batch of RL on a mesh. `overrides` are fields of the model preset."""
+
+    target: str
+    compiler: str
+    model: str
+    mesh: tuple[int, ...]  # sizes of the axes of `sharding.AXES`
+    rows: int
+    length: int
+    chunk: int
+    support: int
+    capacity: float
+    exchange: str = "padded"
+    grouped: str = ""
+    float32_weights: bool = True
+    programs: tuple[str, ...] = ("score", "add", "update")
+    overrides: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """Bytes on one device: `arguments` lie there before and after; `temporaries` while it runs."""
+
+    program: str
+    arguments: int
+    temporaries: int
+    peak: int
+    seconds: float
+
+    @property
+    def total(self) -> int:
+        return max(self.peak, self.arguments + self.temporaries)
+
+
+def compile_elsewhere(request: Request, timeout_s: float = 3600) -> list[Compiled]:
+    """Raises CompileError with the compiler's own words."""
+    target = targets.parse(request.target)
+    environment = {**os.environ, **targets.environment(target, request.compiler)}
+    command = [sys.executable, "-m", "mlexpert.loops.compiling"]
+    question = json.dumps(asdict(request))
+    done = subprocess.run(
+        command, input=question, env=environment, capture_output=True, text=True, timeout=timeout_s, check=False
+    )
+    answer = done.stdout.strip().splitlines()[-1:] or [""]
+    if done.returncode or not answer[0].startswith("["):
+        raise CompileError(f"compiling for {request.target} failed: {_reason(done.stderr)}")
+    return [Compiled(**each) for each in json.loads(answer[0])]
+
+
+def _reason(stderr: str) -> str:
+    """The line that names the exception, not those about the traceback."""
+    lines = [line for line in stderr.strip().splitlines() if line.strip()] or ["no output"]
+    named = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Interrupt)\b", line)]
+    return (named or lines)[-1][:600]
+
+
+def compile_here(request: Request) -> Iterator[Compiled]:
+    """In a process that was started with the target's environment."""
+    from mlexpert.model.config import preset
+    from mlexpert.model.sharding import MeshShape, make_mesh
+    from mlexpert.train.abstract import lower_rl_step
+    from mlexpert.train.step import StepShape
+
+    target = targets.parse(request.target)
+    mesh = make_mesh(MeshShape(*request.mesh), targets.devices(target, request.compiler))
+    grouped = request.grouped or ("blocked" if request.compiler == "cpu" else target.chip.grouped)
+    shape = StepShape(request.rows, request.chunk, mesh, grouped, request.exchange, request.capacity)
+    config = preset(request.model, **(request.overrides or {}))
+    lowered_step = lower_rl_step(config, shape, request.length, request.support, request.float32_weights)
+    for name, lowered in lowered_step:
+        if name in request.programs:
+            yield _compiled(name, lowered)
+
+
+def _compiled(name: str, lowered: Any) -> Compiled:
+    began = time.monotonic()
+    found = lowered.compile().memory_analysis()
+    arguments, temporaries = found.argument_size_in_bytes, found.temp_size_in_bytes
+    new = found.output_size_in_bytes - found.alias_size_in_bytes  # results that take no argument's place
+    return Compiled(name, arguments, temporaries + new, found.peak_memory_in_bytes, time.monotonic() - began)
+
+
+def main() -> None:
+    fields = json.load(sys.stdin)
+    request = Request(**{**fields, "mesh": tuple(fields["mesh"]), "programs": tuple(fields["programs"])})
+    print(json.dumps([asdict(each) for each in compile_here(request)]))
+
+
+if __name__ == "__main__":
+    main()
