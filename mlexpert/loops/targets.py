@@ -71,7 +71,8 @@ def parse(text: str) -> Target:
 
 def environment(target: Target, compiler: str) -> dict[str, str]:
     """What must be set before JAX starts, in the process that compiles."""
-    quiet = {"JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "3"}  # nothing here may look for a real accelerator
+    # Nothing here may look for a real accelerator, and flags meant for this process are not meant for that one.
+    quiet = {"JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "3", "XLA_FLAGS": ""}
     if compiler == "cpu":
         return quiet | {"XLA_FLAGS": f"--xla_force_host_platform_device_count={target.devices}"}
     if compiler == "tpu":

@@ -27,10 +27,12 @@ from mlexpert.model.delta_rule import CHUNK
 from mlexpert.model.expert_parallel import rounds
 from mlexpert.model.grouped import block_size
 from mlexpert.model.params import declare
+from mlexpert.model.sequence import HEAD_TOKENS
 from mlexpert.model.sharding import MeshShape
 from mlexpert.model.weights import Weight
 
 F32 = 4
+STRETCH = 2**15  # tokens of a row on one device: longer ones need larger batches and are no faster
 
 
 @dataclass(frozen=True)
@@ -166,12 +168,13 @@ def _head(config: ModelConfig, load: Load, n: int) -> int:
 
 
 def _layer(config: ModelConfig, shape: MeshShape, load: Load, position: int) -> int:
-    """The backward pass of one layer: its whole weights and their gradients, the stream, and its two halves."""
+    """The backward pass of one layer: its whole weights and their gradients, the stream, and both halves, since what
+    the mixer keeps waits while the MLP is differentiated."""
     n, b = load.rows * load.length // shape.devices, _bytes(config)
     layer = config.pattern[position]
     mixer = _attention(config, shape, load, n) if layer.mixer == "attention" else _deltanet(config, n)
     mlp = _experts(config, shape, load, n) if layer.mlp == "sparse" else 6 * n * config.d_ff * b
-    return 2 * _gathered(config, shape, position) * b + 4 * n * config.d_model * (b + F32) + max(mixer, mlp)
+    return 2 * _gathered(config, shape, position) * b + 4 * n * config.d_model * (b + F32) + mixer + mlp
 
 
 def _gathered(config: ModelConfig, shape: MeshShape, position: int) -> int:
@@ -195,7 +198,8 @@ def _deltanet(config: ModelConfig, n: int) -> int:
     c = config
     streams = 2 * c.delta_key_heads * c.delta_key_dim + c.delta_value_heads * c.delta_value_dim
     head = 6 * c.delta_key_dim + 6 * c.delta_value_dim + 6 * CHUNK
-    return n * F32 * (5 * streams + 2 * c.delta_value_heads * head)
+    at_once = min(n * c.delta_value_heads, HEAD_TOKENS)
+    return F32 * (8 * n * streams + 3 * at_once * head)
 
 
 def _experts(config: ModelConfig, shape: MeshShape, load: Load, n: int) -> int:
@@ -227,8 +231,8 @@ def largest_length(config: ModelConfig, shape: MeshShape, load: Load, capacity_b
 
 
 def suggest(config: ModelConfig, devices: int, load: Load, capacity_bytes: int, node: int = 8) -> MeshShape:
-    """A mesh on which one row per row-holder fits: rows cut into as few stretches as will do, experts spread over a
-    node (its links are fast), weights over all. The one that needs least, if none fits.
+    """A mesh on which one row per row-holder fits: stretches of about `STRETCH` tokens, experts spread over a node (its
+    links are fast), weights over all. The one that needs least, if none fits.
 
     Raises MeshError when no mesh of so many devices divides the model.
     """
@@ -240,8 +244,8 @@ def suggest(config: ModelConfig, devices: int, load: Load, capacity_bytes: int, 
         except sharding.MeshError:
             continue
         fits = need <= capacity_bytes
-        wish = (shape.data, shape.sequence, abs(math.log2(shape.expert / node))) if config.sparse else (shape.data,)
-        found.append((not fits, *(wish if fits else (need,)), shape.expert, need, shape))
+        wish = abs(math.log2(load.length / shape.sequence / STRETCH)), abs(math.log2(shape.expert / node))
+        found.append((not fits, *(wish if fits else (need, 0)), need, shape))
     if not found:
         raise sharding.MeshError(f"no mesh of {devices} devices divides {config.name} at {load.length} tokens")
     return min(found, key=lambda item: item[:-1])[-1]
@@ -252,4 +256,4 @@ def _shapes(devices: int) -> Iterator[MeshShape]:
     for expert in divisors:
         for sequence in divisors:
             if devices % (expert * sequence) == 0:
-                yield MeshShape(1, devices // (expert * sequence), expert, sequence)
+                yield MeshShape(fsdp=devices // (expert * sequence), sequence=sequence, expert=expert)

@@ -3,8 +3,8 @@
 Mesh axes, slowest links first:
     data      tokens; weights are whole on each side of it
     fsdp      tokens and weights; a layer's weights are gathered when its turn comes
-    expert    tokens, weights, and the experts: rows travel to theirs (expert_parallel.py)
     sequence  tokens, each row cut into stretches, and weights
+    expert    tokens, weights, and the experts: rows travel to theirs in every sparse layer (expert_parallel.py)
 
 So every axis splits tokens, and all but `data` split weights and optimizer state. One table says which logical axis of
 a weight goes to which mesh axes; a weight that would use a mesh axis twice is an error, as is a size that does not come
@@ -27,7 +27,7 @@ from mlexpert.model.parallel import Parallel
 from mlexpert.model.params import declare
 from mlexpert.model.weights import Params, Weight
 
-AXES = ("data", "fsdp", "expert", "sequence")
+AXES = ("data", "fsdp", "sequence", "expert")
 ROWS = ("data", "fsdp", "expert")  # of a batch; its positions are split over "sequence"
 
 # An expert's matrices are split over experts first; all others have that axis free for their rows.
@@ -45,12 +45,12 @@ class MeshShape:
 
     data: int = 1
     fsdp: int = 1
-    expert: int = 1
     sequence: int = 1
+    expert: int = 1
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        return (self.data, self.fsdp, self.expert, self.sequence)
+        return (self.data, self.fsdp, self.sequence, self.expert)
 
     @property
     def devices(self) -> int:
