@@ -7,6 +7,7 @@
 Targets: h200x<n>, v5p:<a>x<b>x<c>, v5e:<a>x<b>, v6e:<a>x<b>, cpux<n>. `--config.mesh=fsdp=4,expert=8` asks for a
 mesh; without it one is suggested. With jax[tpu] or jax-cuda13-plugin installed the target's own compiler is asked,
 which takes minutes; `--config.compile=cpu` asks for the quick estimate instead, `none` for the closed forms alone.
+CPUs compute bfloat16 in float32, so that estimate is up to twice what the device needs.
 """
 
 from ml_collections import ConfigDict

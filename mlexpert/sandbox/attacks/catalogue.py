@@ -92,11 +92,11 @@ ELSEWHERE = {
         "tests/sandbox/test_images.py::test_containers_of_dead_owners_are_removed_and_no_others",
     ),
     "41": (
-        "tests/sandbox/test_embedded.py::test_results_that_cannot_be_copied_are_the_sandboxs_failure",
-        "tests/sandbox/test_embedded.py::test_what_the_sandbox_fails_is_not_the_scripts_failure",
+        "tests/sandbox/test_embedded_sandbox.py::test_results_that_cannot_be_copied_are_the_sandboxs_failure",
+        "tests/sandbox/test_embedded_sandbox.py::test_what_the_sandbox_fails_is_not_the_scripts_failure",
     ),
     "42": (
-        "tests/sandbox/test_embedded.py::test_nothing_outlives_a_killed_owner",
+        "tests/sandbox/test_embedded_sandbox.py::test_nothing_outlives_a_killed_owner",
         "tests/sandbox/test_containers.py::test_nothing_outlives_a_killed_owner",
     ),
     "E35": ("tests/sandbox/test_workspace.py::test_only_plain_data_is_collected",),
