@@ -71,13 +71,15 @@ def compile_elsewhere(request: Request, timeout_s: float = 3600) -> list[Compile
     )
     answer = done.stdout.strip().splitlines()[-1:] or [""]
     if done.returncode or not answer[0].startswith("["):
-        raise CompileError(f"compiling for {request.target} failed: {_reason(done.stderr)}")
+        raise CompileError(f"compiling for {request.target} failed: {_reason(done.stderr, done.returncode)}")
     return [Compiled(**each) for each in json.loads(answer[0])]
 
 
-def _reason(stderr: str) -> str:
+def _reason(stderr: str, code: int) -> str:
     """The line that names the exception, not those about the traceback."""
-    lines = [line for line in stderr.strip().splitlines() if line.strip()] or ["no output"]
+    if code < 0:
+        return f"the compiler was ended by signal {-code}; 9 usually means that this machine ran out of memory"
+    lines = [line for line in stderr.strip().splitlines() if line.strip()] or [f"exit code {code}, no output"]
     named = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Interrupt)\b", line)]
     return (named or lines)[-1][:600]
 

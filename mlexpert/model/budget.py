@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 
-from mlexpert.model import attention_chunked, sharding
+from mlexpert.model import attention_chunked, lora, sharding
 from mlexpert.model.config import ModelConfig
 from mlexpert.model.delta_rule import CHUNK
 from mlexpert.model.expert_parallel import rounds
@@ -29,7 +29,7 @@ from mlexpert.model.grouped import block_size
 from mlexpert.model.params import declare
 from mlexpert.model.sequence import HEAD_TOKENS
 from mlexpert.model.sharding import MeshShape
-from mlexpert.model.weights import Weight
+from mlexpert.model.weights import Params, Weight
 
 F32 = 4
 STRETCH = 2**15  # tokens of a row on one device: longer ones need larger batches and are no faster
@@ -69,18 +69,19 @@ def memory(config: ModelConfig, shape: MeshShape, load: Load) -> Memory:
     """Bytes of one device for one micro-batch of RL. Raises MeshError when mesh, model and batch do not go together."""
     sharding.check_rows(shape, load.rows, load.length)
     n, b = load.rows * load.length // shape.devices, _bytes(config)
-    held = _held(config, shape)
+    weights, specs = declare(config), sharding.specs(config, shape)
+    held, trained = (_held(*pair, shape) for pair in ((weights, specs), (lora.split(weights)[0], lora.split(specs)[0])))
     trainer = F32 if load.float32_weights else b
     return Memory(
         weights=held * trainer,
-        optimizer=2 * held * trainer,
-        gradients=held * (F32 + trainer),  # the sum, and what a micro-batch adds
+        optimizer=2 * trained * trainer,
+        gradients=trained * (F32 + trainer),  # the sum, and what a micro-batch adds
         reference=held * b if load.reference else 0,
         computed_in=held * b if trainer != b else 0,
         layer_inputs=config.n_layers * n * config.d_model * b,
         layer=max(_layer(config, shape, load, position) for position in range(len(config.pattern))),
         head=_head(config, load, n),
-        update=2 * held * trainer,  # the new weights, and the step to them
+        update=2 * trained * trainer,  # the new weights, and the step to them
     )
 
 
@@ -150,9 +151,8 @@ def _bytes(config: ModelConfig) -> int:
     return jnp.dtype(config.dtype).itemsize
 
 
-def _held(config: ModelConfig, shape: MeshShape) -> int:
+def _held(weights: Params, specs: Params, shape: MeshShape) -> int:
     """Parameters of which a device holds the numbers."""
-    weights, specs = declare(config), sharding.specs(config, shape)
     return sum(jax.tree.leaves(jax.tree.map(lambda w, s: math.prod(w.shape) // _parts(s, shape), weights, specs)))
 
 

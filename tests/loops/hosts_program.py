@@ -27,7 +27,7 @@ def batch():
     tokens = rng.integers(1, 64, (ROWS, LENGTH)).astype(np.int32)
     at = np.broadcast_to(np.arange(LENGTH, dtype=np.int32), (ROWS, LENGTH))
     window = np.where(at > 4, np.arange(ROWS)[:, None], -1).astype(np.int32)
-    logprobs = np.where(window >= 0, rng.normal(-4, 0.3, tokens.shape), 0).astype(np.float32)
+    logprobs = np.where(window >= 0, rng.normal(-5, 1.0, tokens.shape), 0).astype(np.float32)
     counts = (window >= 0).sum(axis=1).astype(np.int32)
     rewards = rng.normal(size=ROWS).astype(np.float32)
     return Batch(tokens, np.ones_like(tokens), at, window, logprobs, None, rewards, counts)

@@ -37,7 +37,8 @@ def mesh_of(**sizes):
 
 
 def batch(seed=0):
-    """Packed rows: segments of several lengths, padding, windows that cross nothing, a sampling support."""
+    """Packed rows: segments of several lengths, padding, windows that cross nothing, supports of two ids, of which an
+    untrained policy takes either: log-probs of about -0.7."""
     rng = np.random.default_rng(seed)
     shape = (ROWS, LENGTH)
     tokens = rng.integers(1, 64, shape).astype(np.int32)
@@ -53,7 +54,7 @@ def batch(seed=0):
     )
     support = np.where(window[..., None] >= 0, np.stack([tokens, (tokens + 7) % 64, np.full(shape, -1)], -1), -1)
     counts = np.maximum((window >= 0).sum(axis=1), 1).astype(np.int32)
-    logprobs = np.where(window >= 0, rng.normal(-4, 0.3, shape), 0).astype(np.float32)
+    logprobs = np.where(window >= 0, rng.normal(-0.7, 0.3, shape), 0).astype(np.float32)
     rewards = rng.normal(size=ROWS).astype(np.float32)
     return Batch(tokens, segments, positions, window, logprobs, support.astype(np.int32), rewards, counts)
 
@@ -80,12 +81,14 @@ def gradient(name, params):
 
 
 def assert_same_gradient(name, params):
-    """The whole within 1e-5; each part within what smaller micro-batches change on one device, by rounding alone."""
+    """The whole within 1e-5; each weight's part within a few times what rounding alone does to it: one row at a time
+    on one device changes small parts by 2e-5."""
     got, wanted = gradient(name, params), gradient(name, alone(name)[0])
     distance = jax.tree.map(lambda a, b: np.linalg.norm(a - b) / max(np.linalg.norm(b), 1e-3), got, wanted)
     for path, error in jax.tree_util.tree_leaves_with_path(distance):
-        assert error < 4e-5, f"{jax.tree_util.keystr(path)}: {error}"
+        assert error < 1e-4, f"{jax.tree_util.keystr(path)}: {error}"
     whole, apart = (np.concatenate([x.ravel() for x in jax.tree.leaves(tree)]) for tree in (wanted, got))
+    assert 0 < np.linalg.norm(whole)
     assert np.linalg.norm(apart - whole) < 1e-5 * np.linalg.norm(whole)
 
 
