@@ -22,7 +22,7 @@ test: .venv/ready-dev
 ENGINE ?= third_party/docker_engine/with_engine.sh
 test-docker: .venv/ready-dev
 	$(ENGINE) bash -ec 'test -n "$$MLEXPERT_NO_ENGINE" || .venv/bin/python third_party/sandbox_image/pack.py; \
-		.venv/bin/python -m pytest -m docker'
+		.venv/bin/python -m pytest -m "docker and not slow"'
 
 proofs: .venv/ready-dev
 	.venv/bin/python -m pytest -m slow
