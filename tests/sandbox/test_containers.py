@@ -320,7 +320,7 @@ def test_an_engine_that_vanishes_is_a_failed_setup(docker_engine, tmp_path, monk
         await sandbox.start()
         mine = names(docker_engine) - others
         proxy.vanish()
-        run = await sandbox.execute(job(tmp_path, "print(1)"))
+        run = await sandbox.execute(job(tmp_path, "print(1)", memory_mb=333))  # needs another container
         with pytest.raises(SandboxError, match="does not list its containers"):
             await sandbox.close()
         return mine, run
