@@ -132,9 +132,13 @@ for path in ("/tmp/victim", "victim"):
     try: open(path, "w").write("of the victim")
     except OSError: pass
 door = socket.socket(socket.AF_UNIX)
-door.bind("\\0victim")
-door.listen()
-threading.Thread(target=lambda: (door.accept(), print("HOLE visitor", flush=True)), daemon=True).start()
+def receive():
+    try: door.bind("\\0victim")
+    except OSError: return  # where kinds share the machine's network, another check's victim has the name
+    door.listen()
+    door.accept()
+    print("HOLE visitor", flush=True)
+threading.Thread(target=receive, daemon=True).start()
 time.sleep(1.5)
 print("alive")
 """
