@@ -88,7 +88,7 @@ def assert_same_gradient(name, params):
     for path, error in jax.tree_util.tree_leaves_with_path(distance):
         assert error < 1e-4, f"{jax.tree_util.keystr(path)}: {error}"
     whole, apart = (np.concatenate([x.ravel() for x in jax.tree.leaves(tree)]) for tree in (wanted, got))
-    assert 0 < np.linalg.norm(whole)
+    assert np.linalg.norm(whole) > 0
     assert np.linalg.norm(apart - whole) < 1e-5 * np.linalg.norm(whole)
 
 
