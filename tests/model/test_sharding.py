@@ -59,9 +59,9 @@ def batch(seed=0):
     return Batch(tokens, segments, positions, window, logprobs, support.astype(np.int32), rewards, counts)
 
 
-def step_on(config, mesh, optimizer=SGD, **shape):
+def step_on(config, mesh, optimizer=SGD, rows=ROWS):
     """(parameters after one step, metrics), everything on the mesh."""
-    shape = StepShape(rows=ROWS, chunk=24, mesh=mesh, **shape)
+    shape = StepShape(rows=rows, chunk=24, mesh=mesh)
     place = shape.placement(config)
     params, reference = (spread.init_params(config, jax.random.key(seed), place) for seed in (0, 1))
     step = make_rl_step(config, optimizer, LOSS, 0.6, shape)
@@ -71,7 +71,8 @@ def step_on(config, mesh, optimizer=SGD, **shape):
 
 @functools.cache
 def alone(name):
-    state, metrics = step_on(CONFIGS[name], None)
+    # One row at a time: sums over a large micro-batch round worse than those of devices with few rows each.
+    state, metrics = step_on(CONFIGS[name], None, rows=1)
     return jax.device_get(state.params), metrics
 
 
@@ -81,12 +82,11 @@ def gradient(name, params):
 
 
 def assert_same_gradient(name, params):
-    """The whole within 1e-5; each weight's part within a few times what rounding alone does to it: one row at a time
-    on one device changes small parts by 2e-5."""
+    """The whole within 1e-5; each weight's part, which may be small, within a few times that."""
     got, wanted = gradient(name, params), gradient(name, alone(name)[0])
     distance = jax.tree.map(lambda a, b: np.linalg.norm(a - b) / max(np.linalg.norm(b), 1e-3), got, wanted)
     for path, error in jax.tree_util.tree_leaves_with_path(distance):
-        assert error < 1e-4, f"{jax.tree_util.keystr(path)}: {error}"
+        assert error < 5e-5, f"{jax.tree_util.keystr(path)}: {error}"
     whole, apart = (np.concatenate([x.ravel() for x in jax.tree.leaves(tree)]) for tree in (wanted, got))
     assert np.linalg.norm(whole) > 0
     assert np.linalg.norm(apart - whole) < 1e-5 * np.linalg.norm(whole)
@@ -110,7 +110,8 @@ def test_every_mesh_gives_the_gradient_of_one_device(name, sizes):
     state, metrics = step_on(CONFIGS[name], mesh_of(**sizes))
     assert_same_gradient(name, jax.device_get(state.params))
     for key, value in alone(name)[1].items():
-        assert metrics[key] == pytest.approx(value, rel=1e-4, abs=1e-5), key
+        if key not in ("router_balance", "expert_load_max"):  # these are of a micro-batch
+            assert metrics[key] == pytest.approx(value, rel=1e-4, abs=1e-5), key
 
 
 def test_what_a_device_holds_is_its_share():
