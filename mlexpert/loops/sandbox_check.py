@@ -14,7 +14,7 @@ from pathlib import Path
 
 from mlexpert.loops import screen, setup, workdir
 from mlexpert.loops.settings import Config, ConfigError
-from mlexpert.sandbox import attacks
+from mlexpert.sandbox import attacks, choose
 from mlexpert.sandbox.api import SandboxError
 from mlexpert.sandbox.attacks import check, outside
 from mlexpert.sandbox.attacks.attack import PROMISES, Attack
@@ -91,9 +91,7 @@ async def _column(config: Config, kind: str, chosen: Sequence[Attack]) -> Column
 
 
 def _sandbox(config: Config, kind: str, slots: int) -> DockerSandbox | EmbeddedSandbox:
-    if kind == "docker":
-        return DockerSandbox(slots, config.image, config.runtime)
-    return EmbeddedSandbox(slots, kind)
+    return choose.of_kind(kind, slots, config.image, config.runtime)
 
 
 async def _attacked(

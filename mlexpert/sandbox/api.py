@@ -12,6 +12,8 @@ from typing import Protocol
 
 from mlexpert.types import Execution, Isolation, Limits
 
+NOT_STARTED = Isolation("none", False, False, False, False, False, False, "not started")
+
 
 class SandboxError(RuntimeError):
     """The sandbox cannot run at all on this machine; the text says why and what to do."""

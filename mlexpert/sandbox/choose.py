@@ -40,9 +40,14 @@ async def started(
         await candidate.close()
     if kind == AUTO:
         raise SandboxError(f"no sandbox at or above the floor {floor!r}: {'; '.join(refusals)}. {_REMEDY}")
-    sandbox = DockerSandbox(slots, image, runtime) if kind == "docker" else EmbeddedSandbox(slots, kind)
+    sandbox = of_kind(kind, slots, image, runtime)
     await sandbox.start()
     return sandbox
+
+
+def of_kind(kind: str, slots: int, image: str, runtime: str) -> DockerSandbox | EmbeddedSandbox:
+    """Not started yet. Raises ValueError for an unknown kind."""
+    return DockerSandbox(slots, image, runtime) if kind == "docker" else EmbeddedSandbox(slots, kind)
 
 
 def _check(kind: str, floor: str) -> None:

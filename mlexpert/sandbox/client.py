@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict
 from errno import EAGAIN, EDQUOT, EFBIG, ENOSPC
 from pathlib import Path
@@ -47,8 +47,8 @@ def check(job: Job) -> None:
         )
 
 
-def request_of(job: Job, slot: int, kind: str, inputs: str, visible: list[str] | None = None) -> dict:
-    """`inputs` is the public folder as the server sees it; without `visible` the server shows its own interpreter."""
+def request_of(job: Job, slot: int, kind: str, inputs: str, visible: Sequence[str] = ()) -> dict:
+    """`inputs` is the public folder as the server sees it; `visible` what else a script may read."""
     return {
         "op": "execute",
         "script": job.script,
@@ -58,8 +58,7 @@ def request_of(job: Job, slot: int, kind: str, inputs: str, visible: list[str] |
         "seed": job.seed,
         "slot": slot,
         "kind": kind,
-        "visible": visible,
-        "cold": False,
+        "visible": list(visible),
     }
 
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mlexpert.sandbox import images, isolation, seccomp, server
+from mlexpert.sandbox import images, isolation, namespaces, seccomp, server
 from mlexpert.sandbox.api import SandboxError
 from mlexpert.types import Limits
 
@@ -33,7 +33,6 @@ WRITABLE = ("/workspace", "/tmp", "/dev/shm")
 _SPARE_MB = 32  # of memory, for the processes that watch a script
 _SERVER_MB = 1024  # while it starts; then what it really takes is measured
 _SPARE_PIDS = 32  # the server, those that watch, those that kill
-_INODES = 4096  # files that a script may make in one file system
 _OPEN_FILES = 4096
 _MEGABYTE = 1 << 20
 _NO_MEMORY = "run it on a machine, or as a user, that has control groups with the memory controller"
@@ -117,7 +116,7 @@ def _options(container: Container, source: Path, runtime: str, cpus: float) -> d
 
     limits, memory = container.limits, f"{_SERVER_MB + memory_mb(container.limits)}m"
     open_files = max(_OPEN_FILES, limits.open_files)
-    files = f"size={limits.disk_mb}m,mode=1777,nr_inodes={_INODES},nosuid,nodev,exec"
+    files = f"size={limits.disk_mb}m,mode=1777,nr_inodes={namespaces.INODES},nosuid,nodev,exec"
     return {
         "name": container.name,
         "labels": {images.OWNER_LABEL: images.owner()},

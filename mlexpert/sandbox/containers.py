@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mlexpert.sandbox import client, container, images, isolation, scratch, server, staging
-from mlexpert.sandbox.api import Job, SandboxError
+from mlexpert.sandbox.api import NOT_STARTED, Job, SandboxError
 from mlexpert.sandbox.container import Container
 from mlexpert.types import ExecStatus, Execution, Isolation, Limits
 
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 _START_S = 60.0  # importing the libraries from a cold disk
 _ENDING_S = 2.0  # until the engine tells that a container has ended
-_NOT_STARTED = Isolation("none", False, False, False, False, False, False, "not started")
 # Each attempt must fail; printed is which did not.
 _PROBE = """
 import ctypes, json, os, socket
@@ -91,7 +90,7 @@ class DockerSandbox:
         self._image_id = ""
         self._scratch: Path | None = None
         self._facts: dict = {}
-        self.isolation = _NOT_STARTED
+        self.isolation = NOT_STARTED
         self.restarts = 0  # containers that were lost and replaced
 
     async def __aenter__(self) -> DockerSandbox:
@@ -117,14 +116,14 @@ class DockerSandbox:
 
     def _prepare(self) -> dict[str, str]:
         self._engine = images.connect()
-        labels = images.check_image(self._engine, self._image)
+        image = images.check_image(self._engine, self._image)
         images.check_runtime(self._engine, self._runtime)
-        self._image_id = str(self._engine.images.get(self._image).id)
+        self._image_id = str(image.id)
         images.sweep(self._engine)
         scratch.sweep()
         self._scratch = scratch.make()
         container.copy_source(self._scratch / "source")
-        return dict(labels)
+        return dict(image.labels)
 
     async def close(self) -> None:
         """End all containers. Raises SandboxError if the engine does not remove one."""
@@ -132,7 +131,7 @@ class DockerSandbox:
             if slot.lifeline is not None:
                 slot.lifeline.close()
             slot.container = slot.lifeline = slot.staged = None
-        self.isolation = _NOT_STARTED
+        self.isolation = NOT_STARTED
         engine, self._engine = self._engine, None
         folder, self._scratch = self._scratch, None
         if engine is not None:
@@ -227,7 +226,7 @@ class DockerSandbox:
                 hidden=hidden, server=2, disk_bytes=limits.disk_mb << 20, writable=container.WRITABLE
             )
             job = Job(script, public, into, collect=(), limits=limits)
-            run = await self._run(job, self._slots[0], _NOT_STARTED)
+            run = await self._run(job, self._slots[0], NOT_STARTED)
         if run.status is not ExecStatus.OK:
             raise SandboxError(f"docker: no script runs in a container: {run.reason}")
         if broken := [name for name, done in json.loads(run.stdout).items() if done]:

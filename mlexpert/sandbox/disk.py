@@ -13,8 +13,7 @@ import stat
 from collections.abc import Iterator
 
 from mlexpert.sandbox.isolation import acting_as
-
-_FILES = 4096  # as in file systems of a script's own
+from mlexpert.sandbox.namespaces import INODES
 
 
 def over(folders: list[str], pids: list[int], uid: int, limit: int) -> bool:
@@ -25,7 +24,7 @@ def over(folders: list[str], pids: list[int], uid: int, limit: int) -> bool:
             for info in _files(folders, pids, uid):
                 size += 0 if (info.st_dev, info.st_ino) in seen else info.st_blocks * 512
                 seen.add((info.st_dev, info.st_ino))
-                if size > limit or len(seen) > _FILES:
+                if size > limit or len(seen) > INODES:
                     return True
         except OSError:  # a path too long
             return True

@@ -21,12 +21,11 @@ from pathlib import Path
 
 import mlexpert
 from mlexpert.sandbox import client, isolation, namespaces, scratch, seccomp, server, workspace
-from mlexpert.sandbox.api import Job, SandboxError
+from mlexpert.sandbox.api import NOT_STARTED, Job, SandboxError
 from mlexpert.types import ExecStatus, Execution, Isolation, Limits
 
 _START_S = 120.0  # importing the libraries from a cold disk
 _STOP_S = 20.0
-_NOT_STARTED = Isolation("none", False, False, False, False, False, False, "not started")
 # What a script must not be able to do. Each line of the answer is one attempt and whether it succeeded.
 _PROBE = """
 import json, os, socket
@@ -84,7 +83,7 @@ class EmbeddedSandbox:
         self._scratch = ""
         self._starting = asyncio.Lock()
         self._visible = namespaces.visible_paths()
-        self.isolation = _NOT_STARTED
+        self.isolation = NOT_STARTED
         self.restarts = -1  # servers started after the first
 
     async def __aenter__(self) -> EmbeddedSandbox:
@@ -124,14 +123,15 @@ class EmbeddedSandbox:
             await self._stop_server()
         if folder:
             workspace.remove(folder)  # the server has done it, unless it was killed
-        self.isolation = _NOT_STARTED
+        self.isolation = NOT_STARTED
 
     async def execute(self, job: Job) -> Execution:
         """Run one script. Raises ValueError on a job that no sandbox could run; never for what the script does."""
         if not self._scratch:
             raise SandboxError("the sandbox is not started, or is closed")
         client.check(job)
-        inside = [path for path in self._visible if job.inputs.resolve().is_relative_to(path)]
+        inputs = job.inputs.resolve()
+        inside = [path for path in self._visible if inputs.is_relative_to(path)]
         if inside and self.isolation.files:
             raise ValueError(f"{job.inputs} lies in {inside[0]}, which scripts may read: move the tasks elsewhere")
         waiting = time.monotonic()
@@ -216,7 +216,7 @@ class EmbeddedSandbox:
             hidden = [f"{folder}/canary", "/proc/1/root/etc/shadow", *self._source_out_of_view()]
             script = _PROBE.format(hidden=hidden, open=folder, server=self._facts["pid"])
             job = Job(script, Path(folder, "public"), Path(folder), collect=(), limits=replace(Limits(), wall_s=30.0))
-            run = await self._run(job, 0, kind, _NOT_STARTED)
+            run = await self._run(job, 0, kind, NOT_STARTED)
         if run.status is not ExecStatus.OK:
             return None, run.reason
         broken = json.loads(run.stdout)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ from mlexpert.sandbox.server import PROTOCOL
 
 if TYPE_CHECKING:  # an optional package: a machine without it still has the other kinds of sandbox
     from docker import DockerClient
+    from docker.models.images import Image
 
 OWNER_LABEL, PROTOCOL_LABEL = "mlexpert.owner", "mlexpert.sandbox.protocol"
 _DEFAULT_HOST = "unix:///var/run/docker.sock"
@@ -75,16 +76,16 @@ def _knock(host: str) -> None:
             raise SandboxError(f"docker: no engine answers at {path} ({error}): is the daemon running?") from None
 
 
-def check_image(engine: DockerClient, image: str) -> Mapping[str, str]:
-    """The image's labels. Raises SandboxError if it is missing, or no image of a sandbox that we can talk to."""
+def check_image(engine: DockerClient, image: str) -> Image:
+    """Raises SandboxError if it is missing, or no image of a sandbox that we can talk to."""
     from docker.errors import ImageNotFound
 
     with told(f"the engine cannot look for an image named {image!r}"):
         try:
-            labels = engine.images.get(image).labels
+            found_image = engine.images.get(image)
         except ImageNotFound:
             raise SandboxError(f"docker: the engine has no image {image}: make it with `{_PACK} {image}`") from None
-    if (found := labels.get(PROTOCOL_LABEL)) is None:
+    if (found := found_image.labels.get(PROTOCOL_LABEL)) is None:
         raise SandboxError(
             f"docker: {image} is no sandbox image (it has no label {PROTOCOL_LABEL}): make one with `{_PACK} NAME`"
         )
@@ -93,7 +94,7 @@ def check_image(engine: DockerClient, image: str) -> Mapping[str, str]:
             f"docker: {image} is for protocol {found} of the sandbox, this program speaks {PROTOCOL}: "
             f"make it again with `{_PACK} {image}`"
         )
-    return labels
+    return found_image
 
 
 def check_runtime(engine: DockerClient, runtime: str) -> None:

@@ -31,7 +31,6 @@ class Plan:
 
     source: bytes
     seed: int
-    cold: bool
     limits: dict
     layers: Layers
     place: Place
@@ -95,7 +94,7 @@ def _exceeded(plan: Plan) -> str:
     living = [process.pid for process in family if process.living]
     if "pids" in plan.watched and len(living) > limits["pids"]:
         return "pids"
-    if "cpu" in plan.watched and processes.cpu_s_of(os.getpid()) > limits["cpu_s"]:
+    if "cpu" in plan.watched and processes.cpu_s_of(os.getpid(), family) > limits["cpu_s"]:
         return "cpu"
     if "memory" in plan.watched:
         with isolation.acting_as(place.uid):  # whose processes they are: others may not read their exact size
@@ -122,7 +121,7 @@ def _main(plan: Plan, ends: dict[str, int]) -> NoReturn:
         os.chdir(place.workspace)
         os.umask(0o077)
         os.environ.update(dict.fromkeys(_FOLDER_VARIABLES, place.temporary))
-        if plan.cold or runner.wants_cold(plan.source):
+        if runner.wants_cold(plan.source):
             _start_cold(plan, ends["report"])
         os.close(ends["status"])  # from here on nothing that happens is the sandbox's failure
     except Exception as error:

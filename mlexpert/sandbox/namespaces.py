@@ -23,7 +23,7 @@ _RDONLY, _NOSUID, _NODEV, _NOEXEC, _BIND, _REC, _PRIVATE = 1, 2, 4, 8, 4096, 163
 _DETACH = 2
 _MOUNT_SETATTR, _AT_RECURSIVE = 442, 0x8000  # the same number on every architecture
 _INSIDE_UID = 1000
-_INODES = 4096  # files that a script may make in one file system
+INODES = 4096  # files that a script may make in one file system
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -80,27 +80,26 @@ def visible_paths() -> list[str]:
     return kept
 
 
-def build_root(root: str, visible: list[str], owner: int, disk_mb: int, extra_bytes: int, extra_files: int) -> str:
-    """Mount the new root at the empty folder `root` (private to this namespace); return the workspace's path in it.
+def build_root(root: str, visible: list[str], owner: int, disk_mb: int, extra_bytes: int, extra_files: int) -> None:
+    """Mount the new root at the empty folder `root` (private to this namespace).
 
     The workspace has room for `extra_bytes` and `extra_files` beside the script's own.
     """
     _mount("root", root, "tmpfs", _NOSUID | _NODEV, "size=1m,mode=755")
     for folder in ("dev", "etc", "proc", "tmp", "workspace"):
         os.mkdir(f"{root}/{folder}")
-    _mount("tmp", f"{root}/tmp", "tmpfs", _NOSUID | _NODEV, f"size={disk_mb}m,mode=1777,nr_inodes={_INODES}")
+    _mount("tmp", f"{root}/tmp", "tmpfs", _NOSUID | _NODEV, f"size={disk_mb}m,mode=1777,nr_inodes={INODES}")
     for path in visible:
         _show(path, root)
     for device in ("null", "zero", "full", "random", "urandom"):
         _show(f"/dev/{device}", root, _NOSUID)
     os.mkdir(f"{root}/dev/shm")
-    _mount("shm", f"{root}/dev/shm", "tmpfs", _NOSUID | _NODEV, f"size={disk_mb}m,mode=1777,nr_inodes={_INODES}")
+    _mount("shm", f"{root}/dev/shm", "tmpfs", _NOSUID | _NODEV, f"size={disk_mb}m,mode=1777,nr_inodes={INODES}")
     os.symlink("/proc/self/fd", f"{root}/dev/fd")
     Path(root, "etc/passwd").write_text(f"sandbox:x:{owner}:{owner}::/tmp:/bin/sh\n")
-    size, files = (disk_mb << 20) + extra_bytes, _INODES + extra_files
+    size, files = (disk_mb << 20) + extra_bytes, INODES + extra_files
     options = f"size={size},mode=700,nr_inodes={files},uid={owner},gid={owner}"
     _mount("workspace", root + WORKSPACE, "tmpfs", _NOSUID | _NODEV, options)
-    return root + WORKSPACE
 
 
 def _show(path: str, root: str, attributes: int = _RDONLY | _NOSUID | _NODEV) -> None:

@@ -85,9 +85,9 @@ def processes_below(ancestor: int) -> list[int]:
     return [process.pid for process in below(ancestor) if process.living]
 
 
-def cpu_s_of(root: int) -> float:
-    """Seconds of processor time of a process, its living descendants, and all those they have waited for."""
-    return sum(process.cpu_s for process in (read(root), *below(root)) if process)
+def cpu_s_of(root: int, family: list[Process]) -> float:
+    """Seconds of processor time of a process, its `below`, and all those they have waited for."""
+    return sum(process.cpu_s for process in (read(root), *family) if process)
 
 
 def memory_over(pids: list[int], limit: int) -> bool:

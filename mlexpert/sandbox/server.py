@@ -29,7 +29,7 @@ import time
 import traceback
 from pathlib import Path
 
-from mlexpert.sandbox import cgroup, isolation, namespaces, processes, runner, supervise, wire, workspace
+from mlexpert.sandbox import cgroup, isolation, processes, runner, supervise, wire, workspace
 
 PROTOCOL = 1
 BOOT = """
@@ -121,7 +121,6 @@ def _known(scratch: str, library: list[str], first_uid: int | None) -> tuple[sup
         pid=os.getpid(),
         scratch=scratch,
         library=library,
-        visible=namespaces.visible_paths(),
         hierarchy=hierarchy,
         first_uid=first_uid,
         runner=Path(runner.__file__).read_text(),

@@ -43,7 +43,6 @@ class Server:
     pid: int
     scratch: str  # a folder in which others may enter what they own
     library: list[str]
-    visible: list[str]
     hierarchy: cgroup.Hierarchy | None
     first_uid: int
     runner: str
@@ -136,7 +135,7 @@ def _prepared(
     request: dict, layers: Layers, uid: int, group: cgroup.Group | None, server: Server
 ) -> Iterator[inside.Plan]:
     """A filled workspace and the plan for it; afterwards nothing of the execution is left."""
-    limits, visible = request["limits"], request["visible"] or server.visible
+    limits, visible = request["limits"], request["visible"]
     given = workspace.inputs(request["inputs"], layers, uid)
     source = request["script"].encode("utf-8", "surrogatepass")
     with places.made(layers, server.scratch, request["slot"], uid, visible, given, limits["disk_mb"]) as place:
@@ -145,7 +144,6 @@ def _prepared(
         yield inside.Plan(
             source=source,
             seed=request["seed"],
-            cold=request["cold"],
             limits=limits,
             layers=layers,
             place=place,
@@ -280,8 +278,9 @@ def _oom_kills(plan: inside.Plan) -> int:
 
 def _look(init: int, baseline: int) -> tuple[float, int]:
     """Processor time, and bytes above the baseline, of what still lives: the kernel forgets both with a kill."""
-    living = processes.processes_below(init)
-    return processes.cpu_s_of(init), sum(max(0, _most_bytes(pid) - baseline) for pid in living)
+    family = processes.below(init)
+    peak_bytes = sum(max(0, _most_bytes(process.pid) - baseline) for process in family if process.living)
+    return processes.cpu_s_of(init, family), peak_bytes
 
 
 def _most_bytes(pid: int) -> int:

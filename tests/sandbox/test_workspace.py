@@ -130,7 +130,7 @@ def test_disk_use_counts_blocks_once_and_deleted_files_too(tmp_path):
 
 def test_many_files_and_endless_paths_are_too_much(tmp_path):
     (tmp_path / "many").mkdir()
-    for i in range(disk._FILES + 1):
+    for i in range(disk.INODES + 1):
         (tmp_path / "many" / str(i)).touch()
     assert over(tmp_path / "many", 1000)
     (tmp_path / "deep").mkdir()
