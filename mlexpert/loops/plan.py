@@ -29,7 +29,7 @@ def run(config: Config, path: Path) -> None:
     with workdir.hold(path, config) as held:
         load = _load(config)
         shape = _mesh(config, model, target, load)
-        load = replace(load, rows=config.rows or shape.data * shape.fsdp * shape.expert)
+        load = replace(load, rows=config.rows or shape.row_holders)
         memory = budget.memory(model, shape, load)
         screen.say(_head(config, model, target, shape, load))
         screen.say(_memory_table(memory, target))

@@ -36,7 +36,7 @@ def run(config: Config, path: Path) -> None:
     model = preset(config.model.preset)
     shape = parse_mesh(config.mesh) if config.mesh else MeshShape(fsdp=jax.device_count())
     mesh = make_mesh(shape) if shape.devices > 1 else None
-    rows = config.rows or shape.data * shape.fsdp * shape.expert
+    rows = config.rows or shape.row_holders
     experts = dict(grouped=config.grouped or grouped.default_backend(), exchange=config.exchange)
     step_shape = StepShape(rows, config.vocab_chunk, mesh, capacity=config.capacity, **experts)
     load = Load(rows, config.seq_len, config.vocab_chunk, config.capacity, config.float32_weights)

@@ -157,8 +157,7 @@ def _held(weights: Params, specs: Params, shape: MeshShape) -> int:
 
 
 def _parts(spec: PartitionSpec, shape: MeshShape) -> int:
-    names = [axis for entry in spec if entry for axis in ((entry,) if isinstance(entry, str) else entry)]
-    return math.prod(getattr(shape, axis) for axis in names)
+    return math.prod(getattr(shape, axis) for axis in sharding.axes_of(spec))
 
 
 # ---------------------------------------------------------------- what works
@@ -186,7 +185,7 @@ def _gathered(config: ModelConfig, shape: MeshShape, position: int) -> int:
 
 def _attention(config: ModelConfig, shape: MeshShape, load: Load, n: int) -> int:
     c, b = config, _bytes(config)
-    rows = -(-load.rows // (shape.data * shape.fsdp * shape.expert))
+    rows = -(-load.rows // shape.row_holders)
     queries = n * c.n_heads * c.head_dim * ((9 if c.attention_gate else 6) * b + F32)
     keys = 2 * n * shape.sequence * c.n_kv_heads * c.head_dim * (2 * b + F32)
     pair = min(attention_chunked.QUERIES, load.length) * min(attention_chunked.KEYS, load.length)
@@ -238,7 +237,7 @@ def suggest(config: ModelConfig, devices: int, load: Load, capacity_bytes: int, 
     """
     found = []
     for shape in _shapes(devices):
-        rows = shape.data * shape.fsdp * shape.expert
+        rows = shape.row_holders
         try:
             need = memory(config, shape, replace(load, rows=rows)).total
         except sharding.MeshError:

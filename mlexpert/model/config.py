@@ -185,7 +185,7 @@ _MICRO = replace(
 _THREE_TO_ONE = (*[Layer("deltanet", "sparse")] * 3, Layer("attention", "sparse"))
 
 PRESETS: dict[str, ModelConfig] = {
-    # Laptop policy, 5.5 M parameters of which 1.9 M act on a token, and its dense twin of the same active width.
+    # Laptop policy, 5.4 M parameters of which 1.9 M act on a token, and its dense twin of the same active width.
     "tiny": _TINY,
     "tiny_dense": replace(
         _TINY, name="tiny_dense", family="qwen3", d_ff=512, n_experts=0, experts_per_token=0, d_expert=0

@@ -75,12 +75,18 @@ def recurrent(tokens: Tokens, memory_BxHxKxV: jax.Array) -> tuple[jax.Array, jax
 
 def chunked(tokens: Tokens, memory_BxHxKxV: jax.Array, chunk: int = CHUNK) -> tuple[jax.Array, jax.Array]:
     """The same in chunks: (out [B, T, H, V], memory)."""
-    batch, length, heads, width = tokens.v_BxTxHxV.shape
+    batch, length = tokens.v_BxTxHxV.shape[:2]
     groups = tokens.k_BxTxGxK.shape[2]
     memory = memory_BxHxKxV.reshape(batch, groups, -1, *memory_BxHxKxV.shape[2:])
     out_NxBxGxRxCxV, memory = sweep(prepare(tokens, min(chunk, length)), memory)
+    return rows_of(out_NxBxGxRxCxV, length), memory.reshape(memory_BxHxKxV.shape)
+
+
+def rows_of(out_NxBxGxRxCxV: jax.Array, length: int) -> jax.Array:
+    """Chunks back into rows: [B, T, H, V] of `length` tokens."""
+    n, batch, groups, repeats, chunk, width = out_NxBxGxRxCxV.shape
     out_BxNxCxGxRxV = out_NxBxGxRxCxV.transpose(1, 0, 4, 2, 3, 5)
-    return out_BxNxCxGxRxV.reshape(batch, -1, heads, width)[:, :length], memory.reshape(memory_BxHxKxV.shape)
+    return out_BxNxCxGxRxV.reshape(batch, n * chunk, groups * repeats, width)[:, :length]
 
 
 def sweep(chunks: Chunks, memory_BxGxRxKxV: jax.Array) -> tuple[jax.Array, jax.Array]:

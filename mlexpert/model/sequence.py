@@ -21,7 +21,7 @@ import jax.numpy as jnp
 
 from mlexpert.model.attention import Keys, self_attend
 from mlexpert.model.attention_chunked import chunked_attend
-from mlexpert.model.delta_rule import CHUNK, Tokens, prepare, sweep
+from mlexpert.model.delta_rule import CHUNK, Tokens, prepare, rows_of, sweep
 from mlexpert.model.parallel import Parallel
 
 Rule = Callable[[Tokens, jax.Array], tuple[jax.Array, jax.Array]]  # tokens, memory before -> out, memory behind
@@ -99,9 +99,7 @@ def delta_rule_over(tokens: Tokens, memory_BxHxKxV: jax.Array, parallel: Paralle
     all_found = jax.lax.all_gather(found, parallel.sequence)  # [devices, B, G, R, K, V + K]
     before, behind = _compose(all_found, memory_BxHxKxV.reshape(*shape, width), parallel)
     out_NxBxGxRxCxV, _ = sweep(chunks, before)
-    out_BxNxCxGxRxV = out_NxBxGxRxCxV.transpose(1, 0, 4, 2, 3, 5)
-    out_BxTxHxV = out_BxNxCxGxRxV.reshape(batch, -1, heads, width)[:, :length]
-    return out_BxTxHxV, behind.reshape(memory_BxHxKxV.shape)
+    return rows_of(out_NxBxGxRxCxV, length), behind.reshape(memory_BxHxKxV.shape)
 
 
 def _compose(all_found: jax.Array, memory: jax.Array, parallel: Parallel) -> tuple[jax.Array, jax.Array]:

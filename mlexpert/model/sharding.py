@@ -56,6 +56,11 @@ class MeshShape:
     def devices(self) -> int:
         return math.prod(self.sizes)
 
+    @property
+    def row_holders(self) -> int:
+        """Devices that hold different rows of a batch."""
+        return math.prod(getattr(self, axis) for axis in ROWS)
+
     def __str__(self) -> str:
         return " ".join(f"{axis}={n}" for axis, n in zip(AXES, self.sizes, strict=True) if n > 1) or "one device"
 
@@ -118,8 +123,13 @@ def spec(weight: Weight, shape: MeshShape, name: str) -> PartitionSpec:
     return _without_double_use(PartitionSpec(*entries), name)
 
 
+def axes_of(spec: PartitionSpec) -> list[str]:
+    """The mesh axes that split an array, dimension after dimension."""
+    return [axis for entry in spec if entry for axis in ((entry,) if isinstance(entry, str) else entry)]
+
+
 def _without_double_use(found: PartitionSpec, name: str) -> PartitionSpec:
-    used = [axis for entry in found if entry for axis in ((entry,) if isinstance(entry, str) else entry)]
+    used = axes_of(found)
     doubled = sorted({axis for axis in used if used.count(axis) > 1})
     if doubled:
         raise MeshError(f"{name} would be split twice over mesh axis {doubled[0]!r}: {found}; change the table")
@@ -131,14 +141,9 @@ def shardings(config: ModelConfig, mesh: Mesh) -> Params:
     return jax.tree.map(lambda each: NamedSharding(mesh, each), specs(config, shape_of(mesh)))
 
 
-def token_spec(rank: int) -> PartitionSpec:
-    """Of an array [B, T, ...]: rows over all axes but the last, positions over that."""
-    return PartitionSpec(ROWS, "sequence", *[None] * (rank - 2))
-
-
 def check_rows(shape: MeshShape, rows: int, length: int) -> None:
     """Raises MeshError when rows or positions of a batch do not come out even."""
-    n = shape.data * shape.fsdp * shape.expert
+    n = shape.row_holders
     if rows % n or length % shape.sequence:
         raise MeshError(
             f"mesh {shape} splits rows over {n} and positions over {shape.sequence}: "

@@ -63,8 +63,7 @@ def complete(grads: Params, place: Placement) -> Params:
         return grads
 
     def sum_over(grad: jax.Array, spec: P) -> jax.Array:
-        split = {axis for entry in spec if entry for axis in ((entry,) if isinstance(entry, str) else entry)}
-        rest = tuple(axis for axis in place.parallel.tokens if axis not in split)
+        rest = tuple(axis for axis in place.parallel.tokens if axis not in sharding.axes_of(spec))
         return jax.lax.psum(grad, rest) if rest else grad
 
     return jax.tree.map(sum_over, grads, lora.split(place.specs)[0])
@@ -84,7 +83,7 @@ def head_layout(config: ModelConfig, place: Placement, chunk: int) -> Layout:
     if place.mesh is None:
         return Layout(chunk)
     weight = place.specs["embedding"][1] if config.tied_embedding else place.specs["unembedding"][0]
-    return Layout(chunk, (weight,) if isinstance(weight, str) else tuple(weight or ()))
+    return Layout(chunk, tuple(sharding.axes_of(P(weight))))
 
 
 def put_tokens(arrays: tuple[np.ndarray | None, ...], place: Placement) -> tuple[Any, ...]:
