@@ -14,11 +14,10 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-
-import jax
 
 
 class HostsError(ValueError):
@@ -52,7 +51,8 @@ def read(coordinator: str, processes: str, process: str, environment: Mapping[st
 
 def several() -> bool:
     """Whether this process was started as one of several."""
-    return jax.distributed.is_initialized()
+    # Without JAX imported nothing was started.
+    return "jax" in sys.modules and sys.modules["jax"].distributed.is_initialized()
 
 
 def start(hosts: Hosts, timeout_s: int = 300) -> None:
@@ -60,6 +60,8 @@ def start(hosts: Hosts, timeout_s: int = 300) -> None:
     come in time."""
     if hosts.processes == 1:
         return
+    import jax  # here: a command that only prints must not wait for it
+
     found: dict[str, Any] = (
         {}
         if hosts.processes == 0
