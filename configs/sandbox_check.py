@@ -1,4 +1,4 @@
-"""Whether sandboxes hold on this machine: 140 attacks against each kind that can be had here.
+"""Whether sandboxes hold on this machine: every attack against each kind that can be had here.
 
     python experiments/run.py --config=configs/sandbox_check.py
     python experiments/run.py --config=configs/sandbox_check.py --config.kinds=namespaces,landlock
