@@ -59,11 +59,11 @@ def one_line(text: str, chars: int) -> str:
 
 
 def own_score(stdout: str) -> float | None:
-    """The validation score that the script itself reported: the last printed line like `cv 0.83` with a finite number.
+    """The validation score that the script itself reported in plain text: the last line like `cv 0.83`, if finite.
 
     It guides the policy's view of its own tree and nothing else: neither reward, nor budget, nor answer depends on it.
     """
-    for line in reversed(plain(stdout).split("\n")):
+    for line in reversed(stdout.split("\n")):
         found = _OWN_SCORE.findall(line)
         if found and math.isfinite(score := float(found[-1])):
             return score

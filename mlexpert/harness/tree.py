@@ -53,15 +53,16 @@ class Tree:
 def node_of(id: int, parent: int | None, code: str, execution: Execution, verdict: Verdict) -> Node:
     """Keeps of the verdict its status and its reason, which follow from the public sample submission; never a score."""
     submission, reason = _submission_of(verdict)
+    stdout = plain(execution.stdout)
     return Node(
         id=id,
         parent=parent,
         code=code,
         status=execution.status,
         error=causes.brief(execution),
-        stdout=plain(execution.stdout)[-KEPT_CHARS:],
+        stdout=stdout[-KEPT_CHARS:],
         stderr=plain(execution.stderr)[-KEPT_CHARS:],
-        own_score=own_score(execution.stdout),
+        own_score=own_score(stdout),
         submission=submission,
         reason=reason,
         cause=causes.full(execution),

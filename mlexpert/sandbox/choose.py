@@ -20,13 +20,19 @@ _REMEDY = (
 
 
 async def started(
-    slots: int, kind: str = AUTO, floor: str = "landlock", image: str = "mlexpert-sandbox:latest", runtime: str = ""
+    slots: int,
+    kind: str = AUTO,
+    floor: str = "landlock",
+    image: str = "mlexpert-sandbox:latest",
+    runtime: str = "",
+    gpus: str = "",
 ) -> Sandbox:
-    """A sandbox that is ready; the caller closes it.
+    """A sandbox that is ready; the caller closes it. Only containers get GPUs, so `auto` with GPUs means docker.
 
     Raises ValueError for an unknown kind, and SandboxError if the kind cannot be had, or nothing at or above the floor.
     """
-    _check(kind, floor)
+    kind = "docker" if gpus and kind == AUTO else kind
+    _check(kind, floor, gpus)
     refusals: list[str] = []
     for candidate in (DockerSandbox(slots, image, runtime), EmbeddedSandbox(slots)) if kind == AUTO else ():
         try:
@@ -40,19 +46,21 @@ async def started(
         await candidate.close()
     if kind == AUTO:
         raise SandboxError(f"no sandbox at or above the floor {floor!r}: {'; '.join(refusals)}. {_REMEDY}")
-    sandbox = of_kind(kind, slots, image, runtime)
+    sandbox = of_kind(kind, slots, image, runtime, gpus)
     await sandbox.start()
     return sandbox
 
 
-def of_kind(kind: str, slots: int, image: str, runtime: str) -> DockerSandbox | EmbeddedSandbox:
+def of_kind(kind: str, slots: int, image: str, runtime: str, gpus: str = "") -> DockerSandbox | EmbeddedSandbox:
     """Not started yet. Raises ValueError for an unknown kind."""
-    return DockerSandbox(slots, image, runtime) if kind == "docker" else EmbeddedSandbox(slots, kind)
+    return DockerSandbox(slots, image, runtime, gpus=gpus) if kind == "docker" else EmbeddedSandbox(slots, kind)
 
 
-def _check(kind: str, floor: str) -> None:
+def _check(kind: str, floor: str, gpus: str) -> None:
     for name, value in (("kind", kind), ("floor", floor)):
         if value not in STRENGTH and (name, value) != ("kind", AUTO):
             raise ValueError(f"sandbox {name} {value!r}: one of {', '.join(STRENGTH)}")
     if kind != AUTO and STRENGTH[kind] < STRENGTH[floor]:
         raise ValueError(f"sandbox kind {kind!r} is below the floor {floor!r}: lower the floor if that is meant")
+    if gpus and kind != "docker":
+        raise ValueError(f"sandbox kind {kind!r} with gpus={gpus!r}: only containers get GPUs (kind docker or auto)")

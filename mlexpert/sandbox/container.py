@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mlexpert.sandbox import images, isolation, namespaces, seccomp, server
+from mlexpert.sandbox import images, isolation, namespaces, owner, seccomp, server
 from mlexpert.sandbox.api import SandboxError
 from mlexpert.types import Limits
 
@@ -36,6 +36,16 @@ _SPARE_PIDS = 32  # the server, those that watch, those that kill
 _OPEN_FILES = 4096
 _MEGABYTE = 1 << 20
 _NO_MEMORY = "run it on a machine, or as a user, that has control groups with the memory controller"
+
+
+@dataclass(frozen=True)
+class Model:
+    """What all containers of one sandbox are made after."""
+
+    image: str
+    runtime: str = ""  # one of the engine's; "" is its own choice
+    cpus: float = 1.0
+    gpus: str = ""  # "all", or indices or UUIDs separated by commas
 
 
 @dataclass(frozen=True)
@@ -71,15 +81,13 @@ def copy_source(folder: Path) -> None:
 
 
 # ---------------------------------------------------------------- starting
-def start(
-    engine: DockerClient, image: str, runtime: str, cpus: float, scratch: Path, slot: int, limits: Limits
-) -> Container:
+def start(engine: DockerClient, model: Model, scratch: Path, slot: int, limits: Limits) -> Container:
     """A started container, whose server may still be importing. Raises SandboxError, and then leaves none."""
     made = Container(f"{scratch.name}-{slot}-{secrets.token_hex(4)}", limits, _folder(scratch, slot))
     try:
         with images.told("a container cannot be started"):
-            options = _options(made, scratch / "source", runtime, cpus)
-            container = engine.containers.create(image, _command(), **options)
+            options = _options(made, scratch / "source", model)
+            container = engine.containers.create(model.image, _command(), **options)
             stream = container.attach(stream=True, logs=True)
             threading.Thread(target=_listen, args=(stream, made), daemon=True, name=made.name).start()
             container.start()
@@ -111,20 +119,20 @@ def _first_uid() -> int:
     return isolation.claim_uids()
 
 
-def _options(container: Container, source: Path, runtime: str, cpus: float) -> dict[str, Any]:
-    from docker.types import LogConfig, Ulimit
+def _options(container: Container, source: Path, model: Model) -> dict[str, Any]:
+    from docker.types import DeviceRequest, LogConfig, Ulimit
 
     limits, memory = container.limits, f"{_SERVER_MB + memory_mb(container.limits)}m"
     open_files = max(_OPEN_FILES, limits.open_files)
     files = f"size={limits.disk_mb}m,mode=1777,nr_inodes={namespaces.INODES},nosuid,nodev,exec"
     return {
         "name": container.name,
-        "labels": {images.OWNER_LABEL: images.owner()},
+        "labels": {images.OWNER_LABEL: owner.mark()},
         "user": "0:0",
         "environment": server.ENVIRONMENT,
         "working_dir": "/",
         "hostname": "sandbox",
-        "runtime": runtime or None,
+        "runtime": model.runtime or None,
         "init": True,
         "auto_remove": True,
         "network_mode": "none",
@@ -142,11 +150,18 @@ def _options(container: Container, source: Path, runtime: str, cpus: float) -> d
         "mem_limit": memory,
         "memswap_limit": memory,  # memory and swap together: none of it may be swap
         "pids_limit": limits.pids + _SPARE_PIDS,
-        "nano_cpus": int(cpus * 1e9),
+        "nano_cpus": int(model.cpus * 1e9),
+        "device_requests": [DeviceRequest(**request) for request in _devices(model.gpus)],
         # Core files of at most 1 byte: 0 would still feed a crash handler of the host.
         "ulimits": [Ulimit(name="core", soft=1, hard=1), Ulimit(name="nofile", soft=open_files, hard=open_files)],
         "log_config": LogConfig(type="json-file", config={"max-size": "1m", "max-file": "1"}),
     }
+
+
+def _devices(gpus: str) -> list[dict[str, Any]]:
+    """What the engine is asked for; it brings devices and driver libraries along (NVIDIA Container Toolkit)."""
+    chosen = {"count": -1} if gpus == "all" else {"device_ids": gpus.split(",")}
+    return [{"driver": "nvidia", "capabilities": [["gpu", "compute", "utility"]], **chosen}] if gpus else []
 
 
 def memory_mb(limits: Limits) -> int:

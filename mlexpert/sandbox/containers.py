@@ -5,13 +5,15 @@ A container is made for one set of limits, so a job with others gets its slot a 
 and the script, a container that dies, an engine that vanishes, costs the container: the execution is tried once more
 in a fresh one and then comes back as SETUP_FAILED.
 
-Not offered yet: GPUs. They need `device_requests` when a container is made and their devices in `landlock.restrict`.
+GPUs are passed on by the engine (NVIDIA Container Toolkit), all that were chosen to every container. They are shared:
+no limit holds their memory or time. They need an image with a library that uses them, whose scripts start cold.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import re
 import shutil
 import tempfile
 import time
@@ -73,21 +75,27 @@ class DockerSandbox:
     """`slots` executions at a time, each with `cpus` processors; more wait their turn.
 
     Start with `async with`, or `start` and `close`. `runtime` names one of the engine's own, such as runsc; "" leaves
-    the choice to the engine.
+    the choice to the engine. `gpus` are "all", or indices or UUIDs separated by commas. Raises ValueError for others.
     """
 
     def __init__(
-        self, slots: int = 2, image: str = "mlexpert-sandbox:latest", runtime: str = "", cpus: float = 1.0
+        self,
+        slots: int = 2,
+        image: str = "mlexpert-sandbox:latest",
+        runtime: str = "",
+        cpus: float = 1.0,
+        gpus: str = "",
     ) -> None:
         if not 1 <= slots <= isolation.SLOTS:
             raise ValueError(f"a sandbox has 1 to {isolation.SLOTS} slots, not {slots}")
-        self._image, self._runtime, self._cpus = image, runtime, cpus
+        if not re.fullmatch(r"([\w-]+(,[\w-]+)*)?", gpus):
+            raise ValueError(f'gpus={gpus!r}: "all", or indices or UUIDs separated by commas, or "" for none')
+        self._model = self._pinned = container.Model(image, runtime, cpus, gpus)  # pinned: by the image's id
         self._free: asyncio.Queue[_Slot] = asyncio.Queue()
         self._slots = [_Slot(number) for number in range(slots)]
         for slot in self._slots:
             self._free.put_nowait(slot)
         self._engine: DockerClient | None = None
-        self._image_id = ""
         self._scratch: Path | None = None
         self._facts: dict = {}
         self.isolation = NOT_STARTED
@@ -116,9 +124,9 @@ class DockerSandbox:
 
     def _prepare(self) -> dict[str, str]:
         self._engine = images.connect()
-        image = images.check_image(self._engine, self._image)
-        images.check_runtime(self._engine, self._runtime)
-        self._image_id = str(image.id)
+        image = images.check_image(self._engine, self._model.image)
+        images.check_runtime(self._engine, self._model.runtime)
+        self._pinned = replace(self._model, image=str(image.id))
         images.sweep(self._engine)
         scratch.sweep()
         self._scratch = scratch.make()
@@ -184,9 +192,7 @@ class DockerSandbox:
         if engine is None or folder is None:
             raise SandboxError("the sandbox was closed meanwhile")
         # If this is cancelled, the container that the thread still makes finds no owner and leaves by itself.
-        made = await asyncio.to_thread(
-            container.start, engine, self._image_id, self._runtime, self._cpus, folder, slot.number, limits
-        )
+        made = await asyncio.to_thread(container.start, engine, self._pinned, folder, slot.number, limits)
         slot.container = made
         self._facts, slot.lifeline = await client.lifeline(made.socket, _START_S, lambda: not made.ended.is_set())
         if (found := self._facts["protocol"]) != server.PROTOCOL:
@@ -231,8 +237,9 @@ class DockerSandbox:
             raise SandboxError(f"docker: no script runs in a container: {run.reason}")
         if broken := [name for name, done in json.loads(run.stdout).items() if done]:
             raise SandboxError(f"docker: a probe broke through its container: {', '.join(broken)}")
-        note = f"image {self._image} (Python {labels.get('mlexpert.sandbox.python', 'unknown')}); "
-        note += f"runtime {self._runtime}" if self._runtime else "scripts share the host's kernel"
+        note = f"image {self._model.image} (Python {labels.get('mlexpert.sandbox.python', 'unknown')}); "
+        note += f"runtime {self._model.runtime}" if self._model.runtime else "scripts share the host's kernel"
+        note += f"; GPUs {self._model.gpus}, whose memory and time nothing limits" if self._model.gpus else ""
         return Isolation("docker", True, True, True, True, True, True, note)
 
 

@@ -10,10 +10,9 @@ import contextlib
 import os
 import socket
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mlexpert.sandbox import processes
+from mlexpert.sandbox import owner
 from mlexpert.sandbox.api import SandboxError
 from mlexpert.sandbox.server import PROTOCOL
 
@@ -109,34 +108,18 @@ def check_runtime(engine: DockerClient, runtime: str) -> None:
 
 
 # ---------------------------------------------------------------- owners
-def owner() -> str:
-    """Names this process for ever: boot, pid namespace, pid, start time."""
-    return ":".join([*_place(), str(os.getpid()), str(processes.start_time(os.getpid()))])
-
-
-def _place() -> list[str]:
-    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    return [boot, str(os.stat("/proc/self/ns/pid").st_ino)]
-
-
-def _dead(label: str) -> bool:
-    """Whether the owner is known to be dead; one that this process could not see is given the benefit of the doubt."""
-    *place, pid, start = label.split(":")
-    return place == _place() and pid.isdigit() and str(processes.start_time(int(pid))) != start
-
-
 def sweep(engine: DockerClient) -> list[str]:
-    """Remove the containers of dead owners; returns their names."""
+    """Remove the containers of dead owners; returns their names. An engine may serve more than one machine."""
     swept = []
-    for name, label in owned(engine).items():
-        if _dead(label):
+    for name, mark in owned(engine).items():
+        if owner.dead(mark, local=False):
             remove(engine, name)
             swept.append(name)
     return swept
 
 
 def owned(engine: DockerClient) -> dict[str, str]:
-    """All containers of sandboxes: name -> owner."""
+    """All containers of sandboxes: name -> mark of the owner."""
     with told("the engine does not list its containers"):
         found = engine.api.containers(all=True, filters={"label": OWNER_LABEL})
     return {one["Names"][0].lstrip("/"): one["Labels"][OWNER_LABEL] for one in found}

@@ -35,7 +35,8 @@ class Plan:
     layers: Layers
     place: Place
     readable: list[str]  # for Landlock
-    group: cgroup.Group | None
+    group: cgroup.Group | None  # of this execution alone
+    counted: cgroup.Group | None  # whose killed processes are this execution's
     watched: frozenset[str]  # which of memory, cpu, pids, disk init has to watch
     library: list[str]
     runner: str  # source of the runner, for a cold start
@@ -77,12 +78,17 @@ def init(plan: Plan, ends: dict[str, int]) -> NoReturn:
 
 
 def _watch(main: int, plan: Plan, parent: int) -> dict:
-    """How main ended: its exit code, or the limit for which it has to be stopped."""
+    """How main ended: its exit code, or the limit for which it has to be stopped.
+
+    What is watched is looked at once more when main ends well: a script can be quicker than the watch.
+    """
     while True:
         signal.sigtimedwait({signal.SIGCHLD}, _POLL_S)
         while (ended := os.waitpid(-1, os.WNOHANG)) != (0, 0):
             if ended[0] == main:
-                return {"code": os.waitstatus_to_exitcode(ended[1])}
+                code = os.waitstatus_to_exitcode(ended[1])
+                limit = _exceeded(plan) if plan.watched and code == 0 else ""
+                return {"stopped": limit} if limit else {"code": code}
         if plan.watched and (limit := _exceeded(plan)):
             return {"stopped": limit}
         if os.getppid() != parent and not plan.layers.namespaces:  # it ended while the signal for that was off

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import glob
 import os
 import pwd
 import resource
@@ -145,7 +146,8 @@ def drop(
     call("prctl", _DUMPABLE, 1, 0, 0, 0)
     call("prctl", _NO_NEW_PRIVS, 1, 0, 0, 0)
     if layers.landlock:
-        landlock.restrict(readable, writable)
+        # In a container only GPUs that the engine was asked for have devices.
+        landlock.restrict(readable, writable, glob.glob("/dev/nvidia*") if layers.container else ())
     if seccomp.available():
         seccomp.install(
             unix_sockets_only=not layers.namespaces,

@@ -26,6 +26,7 @@ _TCP, _SCOPE = 3, 3  # bind | connect; abstract unix sockets | signals
 _READ = _EXECUTE | _READ_FILE | _READ_DIR
 _ALL = (1 << 16) - 1
 _WRITE = _ALL & ~(_MAKE_CHAR | _MAKE_BLOCK | _IOCTL_DEVICE)
+_CONTROL = _READ_FILE | _WRITE_FILE | _IOCTL_DEVICE
 _OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEVICE
 
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
@@ -48,8 +49,10 @@ def abi() -> int:
     return max(0, _syscall(_CREATE_RULESET, None, 0, _VERSION))
 
 
-def restrict(readable: Sequence[str], writable: Sequence[str]) -> None:
+def restrict(readable: Sequence[str], writable: Sequence[str], devices: Sequence[str] = ()) -> None:
     """Confine this thread and all it starts: read and execute below `readable`, all but devices below `writable`.
+
+    `devices` may be read, written and controlled, beside the few that every program needs.
 
     `no_new_privs` must be set, and capabilities gone: with CAP_PERFMON others' environments could still be read. Not
     governed: connections to sockets that have a path, and modes, owners and times of files. Raises FileNotFoundError
@@ -60,7 +63,7 @@ def restrict(readable: Sequence[str], writable: Sequence[str]) -> None:
         raise OSError("this kernel has no Landlock, or it is switched off")
     handled = _handled(version)
     with _ruleset(version, handled) as ruleset:
-        for paths, rights in ((readable, _READ), (writable, _WRITE)):
+        for paths, rights in ((readable, _READ), (writable, _WRITE), (devices, _CONTROL)):
             for path in paths:
                 _allow(ruleset, path, rights & handled)
         for paths, rights in ((_DEVICES, _READ_FILE | _WRITE_FILE), (_FACTS, _READ_FILE | _READ_DIR)):

@@ -20,7 +20,7 @@ import os
 import resource
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 _KILLER_UID = 65_531  # inside what container engines map; reserved by systemd and Debian, so nobody's
@@ -66,15 +66,24 @@ def start_time(pid: int) -> int | None:
     return process.start if process else None
 
 
-def below(ancestor: int) -> list[Process]:
-    """All descendants, ended ones too; orphans if `ancestor` adopts them, as the first process of a namespace does."""
+def lives(pid: int) -> bool:
+    """Whether it is there and has not ended."""
+    process = read(pid)
+    return process is not None and process.living
+
+
+def below(ancestor: int, but: Collection[int] = ()) -> list[Process]:
+    """All descendants, ended ones too; orphans if `ancestor` adopts them, as the first process of a namespace does.
+
+    Processes `but` are left out, with all below them.
+    """
     children: dict[int, list[Process]] = {}
     for entry in os.listdir("/proc"):
         if entry.isdigit() and (process := read(int(entry))):
             children.setdefault(process.parent, []).append(process)
     found, frontier = [], [ancestor]
     while frontier:
-        born = [process for parent in frontier for process in children.get(parent, ())]
+        born = [process for parent in frontier for process in children.get(parent, ()) if process.pid not in but]
         found += born
         frontier = [process.pid for process in born]
     return found
@@ -136,6 +145,22 @@ def kill_below(patience_s: float = 10.0) -> None:
             return
         if time.monotonic() > until:
             raise TimeoutError(f"processes outlived SIGKILL for {patience_s} s: {_names(family())}")
+        time.sleep(_PAUSE_S)
+
+
+def kill_strays(kept: Collection[int], patience_s: float = 10.0) -> None:
+    """Kill all descendants but the children `kept` and what is below them. Those that ended stay to be reaped.
+
+    Raises TimeoutError naming who is left.
+    """
+    until = time.monotonic() + patience_s
+
+    def family() -> list[Process]:
+        return [process for process in below(os.getpid(), kept) if process.living]
+
+    while found := _shoot_each(family, patience_s / 4):
+        if time.monotonic() > until:
+            raise TimeoutError(f"processes outlived SIGKILL for {patience_s} s: {_names(found)}")
         time.sleep(_PAUSE_S)
 
 

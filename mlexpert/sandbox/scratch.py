@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import socket
 import tempfile
 from pathlib import Path
 
-from mlexpert.sandbox import processes, workspace
+from mlexpert.sandbox import owner, workspace
 
-_PREFIX = "mlexpert-sandbox"
+PREFIX = "mlexpert-sandbox"
 
 
 def make() -> Path:
     """A new folder of this process that only its user may enter. Raises OSError on a full or read-only disk."""
-    pid = os.getpid()
-    return Path(tempfile.mkdtemp(prefix=f"{_PREFIX}-{pid}-{processes.start_time(pid)}-"))
+    return Path(tempfile.mkdtemp(prefix=f"{PREFIX}-{owner.mark()}-"))
+
+
+def mine() -> list[Path]:
+    """The folders of this process."""
+    return list(Path(tempfile.gettempdir()).glob(f"{PREFIX}-{owner.mark()}-*"))
 
 
 def sweep() -> None:
     """Remove the folders of owners that are dead; of another user's, or another pid namespace's, none."""
     for entry in Path(tempfile.gettempdir()).iterdir():
-        owner = re.fullmatch(rf"{_PREFIX}-(\d+)-(\d+)-.+", entry.name)
-        if owner and processes.start_time(int(owner[1])) != int(owner[2]) and not _in_use(entry):
+        found = re.fullmatch(rf"{PREFIX}-({owner.MARK})-.+", entry.name)
+        if found and owner.dead(found[1]) and not _in_use(entry):
             workspace.remove(str(entry))
 
 

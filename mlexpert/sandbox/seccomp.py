@@ -80,19 +80,19 @@ def available() -> bool:
     return platform.machine() in _MACHINES
 
 
-def install(unix_sockets_only: bool, hidden_memory: bool, shared_uid: bool = False, connections: bool = True) -> None:
+def install(unix_sockets_only: bool, hidden_memory: bool, shared_uid: bool = False) -> None:
     """Filter this process and all it starts; `no_new_privs` must be set. Raises OSError where the kernel refuses.
 
     unix_sockets_only  where there is no network namespace: no socket that could leave the machine.
     hidden_memory      allow memory and System V or POSIX objects that live in no file: right where a cgroup counts them
                        and the ipc namespace ends with the execution.
-    connections        false where sockets of the machine's other programs are in view, which Landlock does not guard:
-                       some resolve names or start programs for whoever asks. Sockets then come in connected pairs.
-    shared_uid         where scripts run as the user of other processes and files in view: no connections either, no
-                       change of others' limits or scheduling; a change of modes, owners or times of files, which
-                       Landlock does not guard, only seems to succeed.
+    shared_uid         where sockets, processes and files of the machine's other programs are in view, perhaps of one's
+                       own user. Sockets come in connected pairs only: some programs resolve names or start others for
+                       whoever connects, and Landlock does not guard that. No change of others' limits or scheduling; a
+                       change of modes, owners or times of files, which Landlock does not guard either, only seems to
+                       succeed.
     """
-    code = _program(platform.machine(), unix_sockets_only, hidden_memory, shared_uid, connections)
+    code = _program(platform.machine(), unix_sockets_only, hidden_memory, shared_uid)
     program = _Program(len(code) // 8, code)
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_SECCOMP, _MODE_FILTER, ctypes.byref(program), 0, 0) != 0:
@@ -109,12 +109,11 @@ def _op(code: int, value: int, if_true: int = 0, if_false: int = 0) -> bytes:
     return struct.pack("=HBBI", code, if_true, if_false, value)
 
 
-def _program(machine: str, unix_sockets_only: bool, hidden_memory: bool, shared_uid: bool, connections: bool) -> bytes:
+def _program(machine: str, unix_sockets_only: bool, hidden_memory: bool, shared_uid: bool) -> bytes:
     column, architecture = _MACHINES[machine]
-    pairs_only = shared_uid or not connections
     denied = {**_DENIED, **({} if hidden_memory else _HIDDEN_MEMORY)}
-    denied |= (_CONNECTIONS if pairs_only else {}) | (_TO_OTHERS if shared_uid else {})
-    families = (_UNIX,) if unix_sockets_only or pairs_only else (_UNIX, _INET, _INET6)
+    denied |= {**_CONNECTIONS, **_TO_OTHERS} if shared_uid else {}
+    families = (_UNIX,) if unix_sockets_only or shared_uid else (_UNIX, _INET, _INET6)
     number = {name: numbers[column] for name, numbers in {**_CHECKED, **_OTHERS_BY_PID}.items()}
     blocks = [
         _op(_LOAD, _ARCH) + _op(_EQUAL, architecture, 1, 0) + _op(_RETURN, _KILL),  # another table of numbers
@@ -131,7 +130,7 @@ def _program(machine: str, unix_sockets_only: bool, hidden_memory: bool, shared_
     ]
     if shared_uid:
         blocks += [_when(number[name], _only(0, (0,))) for name in _OTHERS_BY_PID]
-    if pairs_only:  # a datagram needs no connection to reach a socket: only streams are left
+        # A datagram needs no connection to reach a socket: only streams are left.
         blocks += [_when(number[name], _no_datagrams()) for name in ("socket", "socketpair")]
     return b"".join([*blocks, _op(_RETURN, _ALLOW)])
 

@@ -29,7 +29,7 @@ import time
 import traceback
 from pathlib import Path
 
-from mlexpert.sandbox import cgroup, isolation, processes, runner, supervise, wire, workspace
+from mlexpert.sandbox import cgroup, isolation, pages, processes, runner, supervise, wire, workspace
 
 PROTOCOL = 1
 BOOT = """
@@ -54,6 +54,13 @@ ENVIRONMENT = {
     "MKL_NUM_THREADS": "1",
     "LOKY_MAX_CPU_COUNT": "1",
     "MPLCONFIGDIR": "/tmp",
+    # There is no network: installers and downloads fail at once instead of trying for a minute.
+    "PIP_NO_INDEX": "1",
+    "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+    "UV_OFFLINE": "1",
+    "CONDA_OFFLINE": "true",
+    "MAMBA_OFFLINE": "true",
+    "HF_HUB_OFFLINE": "1",
 }
 PRELOAD = (
     *("ast", "csv", "decimal", "multiprocessing.pool", "multiprocessing.synchronize", "concurrent.futures.thread"),
@@ -97,11 +104,10 @@ def main(socket_path: str, scratch: str, library: list[str], first_uid: int | No
     try:
         known, no_group = _known(scratch, library, first_uid)
         owner = _owner(listener, no_group)
-        # Supervisors are reaped by the kernel; what one that was killed left behind comes to this process.
-        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-        isolation.adopt_orphans()
+        isolation.adopt_orphans()  # what a supervisor that is killed leaves behind comes to this process
         gc.collect()
         gc.freeze()  # a collection in a child would touch, and so copy, every page of the parent
+        pages.collapse()
         _serve(listener, owner, known)
     finally:
         _leave(socket_path, scratch)
@@ -122,6 +128,7 @@ def _known(scratch: str, library: list[str], first_uid: int | None) -> tuple[sup
         scratch=scratch,
         library=library,
         hierarchy=hierarchy,
+        around=cgroup.own(),
         first_uid=first_uid,
         runner=Path(runner.__file__).read_text(),
     )
@@ -165,40 +172,74 @@ def _uid_of(connection: socket.socket) -> int:
 # ---------------------------------------------------------------- serving
 def _serve(listener: socket.socket, owner: socket.socket, known: supervise.Server) -> None:
     """Fork per connection until the owner's closes. Nobody but the owner's user is served: scripts are other users."""
-    owner_uid = _uid_of(owner)
+    owner_uid, (bell, rope) = _uid_of(owner), _bell()
+    ours = (listener, owner, bell, rope)
+    supervisors: set[int] = set()
     poll = select.poll()
-    poll.register(listener, select.POLLIN)
-    poll.register(owner, select.POLLIN)
+    for one in (listener, owner, bell):
+        poll.register(one, select.POLLIN)
     while owner.fileno() not in (ready := [fd for fd, _ in poll.poll()]):
+        if bell.fileno() in ready:
+            bell.recv(4096)
+            _bury(supervisors, known)
         if listener.fileno() not in ready:
             continue
         connection, _ = listener.accept()
         if _uid_of(connection) == owner_uid:
-            _fork(connection, (listener, owner), known)
+            supervisors |= _fork(connection, ours, known)
         connection.close()
 
 
-def _fork(connection: socket.socket, others: tuple[socket.socket, ...], known: supervise.Server) -> None:
+def _bell() -> tuple[socket.socket, socket.socket]:
+    """The first becomes readable whenever a child has ended."""
+    bell, rope = socket.socketpair()
+    rope.setblocking(False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)  # without a handler nothing rings
+    signal.set_wakeup_fd(rope.fileno(), warn_on_full_buffer=False)
+    return bell, rope
+
+
+def _fork(connection: socket.socket, others: tuple[socket.socket, ...], known: supervise.Server) -> set[int]:
+    """The pid of the new supervisor; none if no process can be born."""
     try:
         child = os.fork()
     except OSError:
         traceback.print_exc(file=sys.stderr)  # the caller sees its connection closed and tries again
-        return
+        return set()
     if child == 0:
+        signal.set_wakeup_fd(-1)
         for inherited in others:
             inherited.close()
         supervise.serve(connection, known)
+    return {child}
+
+
+def _bury(supervisors: set[int], known: supervise.Server) -> None:
+    """Reap who has ended. A supervisor that was killed could not end its execution, so that is done here."""
+    killed = False
+    with contextlib.suppress(ChildProcessError):
+        while (ended := os.waitpid(-1, os.WNOHANG)) != (0, 0):
+            killed |= ended[0] in supervisors and os.WIFSIGNALED(ended[1])
+            supervisors.discard(ended[0])
+    if not killed:
+        return
+    try:
+        processes.kill_strays(supervisors)
+        if known.hierarchy is not None:
+            cgroup.sweep(known.hierarchy)
+    except (OSError, TimeoutError):
+        traceback.print_exc(file=sys.stderr)  # other executions go on
 
 
 def _leave(socket_path: str, scratch: str) -> None:
     """Nothing outlives the server: supervisors are asked to end their executions, then all below it is killed."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    for process in processes.below(os.getpid()):
-        if process.parent == os.getpid():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(process.pid, signal.SIGTERM)
+    asked = [process.pid for process in processes.below(os.getpid()) if process.parent == os.getpid()]
+    for pid in asked:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
     until = time.monotonic() + _LEAVE_S
-    while processes.processes_below(os.getpid()) and time.monotonic() < until:
+    while any(map(processes.lives, asked)) and time.monotonic() < until:
         time.sleep(0.01)
     try:
         processes.kill_below()

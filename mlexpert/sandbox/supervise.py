@@ -44,6 +44,7 @@ class Server:
     scratch: str  # a folder in which others may enter what they own
     library: list[str]
     hierarchy: cgroup.Hierarchy | None
+    around: cgroup.Group | None  # the group that the server is in: in a container, that of the container
     first_uid: int
     runner: str
 
@@ -52,7 +53,7 @@ def serve(connection: socket.socket, server: Server) -> NoReturn:
     """Body of the process forked for one execution: receive the request, answer it, leave."""
     try:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit("the server ends"))
+        signal.signal(signal.SIGTERM, _end)
         isolation.die_with_parent(signal.SIGTERM)
         if os.getppid() != server.pid:
             sys.exit("the server has ended")
@@ -74,6 +75,12 @@ def serve(connection: socket.socket, server: Server) -> NoReturn:
     except BaseException:
         traceback.print_exc()
         os._exit(1)
+
+
+def _end(*_: object) -> NoReturn:
+    """End the execution; nothing may interrupt that."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sys.exit("the server ends")
 
 
 def _execute(request: dict, connection: socket.socket, server: Server) -> tuple[dict, list[tuple[str, int, int]]]:
@@ -149,16 +156,19 @@ def _prepared(
             place=place,
             readable=["/"] if layers.container else [*visible, *linked],
             group=group,
-            watched=_watched(layers, group, place),
+            counted=server.around if layers.container else group,
+            watched=_watched(layers, group, server.around, place),
             library=server.library,
             runner=server.runner,
         )
 
 
-def _watched(layers: Layers, group: cgroup.Group | None, place: places.Place) -> frozenset[str]:
+def _watched(
+    layers: Layers, group: cgroup.Group | None, around: cgroup.Group | None, place: places.Place
+) -> frozenset[str]:
     """What the kernel does not hold for us: the first process inside looks at it now and then."""
     held = {
-        "memory": group is not None or (layers.container and cgroup.own() is not None),
+        "memory": group is not None or (layers.container and around is not None),
         "cpu": group is not None and cgroup.cpu_s(group) is not None,
         "pids": group is not None or layers.guarded,
         "disk": not place.measured,
@@ -189,6 +199,7 @@ def _run(plan: inside.Plan, connection: socket.socket) -> dict:
         wall_s = time.monotonic() - started
         last_look = _look(init, baseline) if plan.group is None else (0.0, 0)
     finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # whoever asks for the end: it is coming
         _kill(plan, init)
     for name, (read_end, _) in pipes.items():  # all writers are dead: what is left is bounded by the pipe
         _read_available(read_end, sinks[name])
@@ -272,8 +283,7 @@ def _outcome(sinks: dict, stopped: str, kills: int, plan: inside.Plan) -> dict:
 
 def _oom_kills(plan: inside.Plan) -> int:
     """So far, in the execution's group, or in that of the container around it."""
-    group = cgroup.own() if plan.layers.container else plan.group
-    return 0 if group is None else cgroup.oom_kills(group)
+    return 0 if plan.counted is None else cgroup.oom_kills(plan.counted)
 
 
 def _look(init: int, baseline: int) -> tuple[float, int]:

@@ -46,7 +46,7 @@ def test_plain_is_stable_and_encodable(text):
     ],
 )
 def test_own_score_is_the_last_finite_validation_line(stdout, score):
-    assert own_score(stdout) == score
+    assert own_score(plain(stdout)) == score
 
 
 @given(st.text().filter(lambda text: "[" not in text), st.integers(0, 20), st.integers(1, 20))

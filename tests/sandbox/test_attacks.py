@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from mlexpert.sandbox import attacks
+from mlexpert.sandbox import attacks, scratch
 from mlexpert.sandbox.attacks import catalogue, check, outside
 from mlexpert.sandbox.attacks.attack import ENDING, OK, TIMEOUT, Attack
 from mlexpert.sandbox.attacks.check import HELD, NOT_HELD, NOT_PROMISED
@@ -47,10 +47,14 @@ def reports(request, tmp_path_factory):
     rows = [item for item in request.session.items if "reports" in getattr(item, "fixturenames", ())]
     asked = {item.callspec.params["kind"] for item in rows}
     running = {kind: _start(kind) for kind in KINDS if kind in asked and not _excuse(kind, request)}
-    yield {kind: _report(process, folder) for kind, (process, folder) in running.items()}
-    for process, folder in running.values():
-        process.kill()
-        shutil.rmtree(folder, ignore_errors=True)
+    try:
+        yield {kind: _report(process, folder) for kind, (process, folder) in running.items()}
+    finally:
+        for process, folder in running.values():
+            process.terminate()  # whoever started it as another user passes this on
+            process.wait()
+            shutil.rmtree(folder, ignore_errors=True)
+            Path(f"{folder}.log").unlink(missing_ok=True)
 
 
 def _excuse(kind, request):
@@ -78,7 +82,6 @@ def _start(kind):
 def _report(process, folder):
     code = process.wait()
     said = Path(f"{folder}.log").read_text()
-    os.unlink(f"{folder}.log")
     report = Path(folder, "report/report.json")
     assert report.exists(), f"the check ended with code {code} and no report: {said[-2000:]}"
     (column,) = json.loads(report.read_text())
@@ -221,7 +224,7 @@ def test_what_is_left_behind(around, impatient):
         kept.append(os.open(__file__, os.O_RDONLY))
 
     def leave_a_folder(job):
-        kept.append(tempfile.mkdtemp(prefix=f"mlexpert-sandbox-{os.getpid()}-"))
+        kept.append(str(scratch.make()))
         Path(kept[-1], "workspace").mkdir()
 
     try:

@@ -28,7 +28,7 @@ ENGINE = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
 
 def names(engine, pid=None):
     """Containers of an owner, by default of this process."""
-    return {name for name, owner in images.owned(engine).items() if owner.split(":")[2] == str(pid or os.getpid())}
+    return {name for name, owner in images.owned(engine).items() if owner.split("-")[2] == str(pid or os.getpid())}
 
 
 def gone(engine, wanted, patience_s=60):

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from mlexpert.sandbox import client, isolation, processes, runner
+from mlexpert.sandbox import client, isolation, owner, processes, runner
 from mlexpert.sandbox.api import Job, SandboxError
 from mlexpert.sandbox.embedded import EmbeddedSandbox
 from mlexpert.types import ExecStatus, Limits
@@ -317,17 +317,17 @@ asyncio.run(main())
 """
 
 
-def test_nothing_outlives_a_killed_owner(isolated, tmp_path):
-    command = [sys.executable, "-c", OWNER, isolated.sandbox.isolation.kind, str(tmp_path)]
+def test_nothing_outlives_a_killed_owner(any_box, tmp_path):
+    command = [sys.executable, "-c", OWNER, any_box.sandbox.isolation.kind, str(tmp_path)]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as owner:
         assert owner.stdout is not None
-        scratch, server = owner.stdout.readline().split()
-        alive = [int(server), *processes.processes_below(int(server))]
+        scratch, pid = owner.stdout.readline().split()
+        alive = [int(pid), *processes.processes_below(int(pid))]
         starts = [processes.start_time(pid) for pid in alive]
         assert len(alive) >= 5 and os.path.isdir(scratch)  # server, supervisor, init, main, its child
         owner.send_signal(signal.SIGKILL)
-    until = time.monotonic() + 30
+    until = time.monotonic() + 8  # much less than the patience of the server with what does not end
     while time.monotonic() < until:
         now = [processes.read(pid) for pid in alive]
         left = [p for p, start in zip(now, starts, strict=True) if p and p.start == start and p.living]
@@ -335,6 +335,46 @@ def test_nothing_outlives_a_killed_owner(isolated, tmp_path):
             break
         time.sleep(0.02)
     assert left == [] and not os.path.exists(scratch)
+
+
+def test_nothing_outlives_a_killed_supervisor(any_box):
+    """Its server goes on, and ends what it can no longer end itself: here a child in a session of its own."""
+    sandbox = any_box.sandbox
+    script = "import os, time\nif os.fork() == 0:\n    os.setsid()\n    os.fork()\ntime.sleep(600)"
+    before = {process.pid for process in processes.below(sandbox.server_pid)}
+
+    def family():
+        return [p for p in processes.below(sandbox.server_pid) if p.pid not in before and p.living]
+
+    async def go():
+        running = asyncio.create_task(sandbox.execute(any_box.job(script)))
+        while len(alive := family()) < 5:  # supervisor, init, main, its child and grandchild
+            await asyncio.sleep(0.02)
+        os.kill(next(p.pid for p in alive if p.parent == sandbox.server_pid), signal.SIGKILL)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        until = time.monotonic() + 20
+        while family() and time.monotonic() < until:
+            await asyncio.sleep(0.02)
+
+    server = sandbox.server_pid
+    any_box.wait(go())
+    assert family() == [] and sandbox.server_pid == server
+    assert any_box.run("print(1)").stdout == "1\n"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["pip", "install", "nothing-of-this-name"], ["pip", "download", "-i", "https://192.0.2.1/simple", "numpy"]],
+    ids=["install", "from-an-index"],
+)
+def test_an_installer_fails_at_once(box, command):
+    run = box.run(
+        "import subprocess, sys\n"
+        f"run = subprocess.run([sys.executable, '-m', *{command}], capture_output=True, text=True)\n"
+        "print(run.returncode, 'WARNING: Retrying' in run.stderr)"
+    )
+    assert run.stdout == "1 False\n" and run.wall_s < 15
 
 
 def test_what_is_still_running_at_a_close_is_killed_and_told(tmp_path):
@@ -361,7 +401,8 @@ def test_folders_of_dead_owners_are_removed_at_a_start(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(place))
     with subprocess.Popen(["true"]) as dead:
         dead.wait()
-    for name in (f"mlexpert-sandbox-{dead.pid}-1-x/runs/deep", "other", "public"):
+    boot, namespace, *_ = owner.mark().split("-")
+    for name in (f"mlexpert-sandbox-{boot}-{namespace}-{dead.pid}-1-x/runs/deep", "other", "public"):
         (place / name).mkdir(parents=True)
 
     async def go():
@@ -371,8 +412,7 @@ def test_folders_of_dead_owners_are_removed_at_a_start(tmp_path, monkeypatch):
 
     run, kept = asyncio.run(go())
     assert run.stdout == "1\n"
-    mine = f"mlexpert-sandbox-{os.getpid()}-{processes.start_time(os.getpid())}-"
-    assert kept[0].startswith(mine) and kept[1:] == ["other", "public"]
+    assert kept[0].startswith(f"mlexpert-sandbox-{owner.mark()}-") and kept[1:] == ["other", "public"]
     assert sorted(os.listdir(place)) == ["other", "public"]
 
 

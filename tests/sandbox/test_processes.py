@@ -229,6 +229,19 @@ print(processes._of_uid(uid))
     assert supervised(source) == "[]\n"
 
 
+def test_strays_are_killed_and_what_is_kept_lives_on():
+    source = """
+kept, adopted = start(lambda ready: (os.fork(), ready(), time.sleep(600))), start(orphan)
+time.sleep(0.2)
+before = {p.pid for p in processes.below(os.getpid()) if p.living}
+processes.kill_strays({kept})
+left = {p.pid for p in processes.below(os.getpid()) if p.living}
+print(kept in left, len(left), len(before))
+processes.kill_below()
+"""
+    assert supervised(source) == "True 2 3\n"
+
+
 @as_root
 def test_survivors_of_a_uid_are_named():
     source = """

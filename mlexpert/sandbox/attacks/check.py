@@ -21,7 +21,7 @@ from mlexpert.sandbox.attacks.attack import Attack
 from mlexpert.sandbox.attacks.outside import Surroundings
 from mlexpert.types import ExecStatus, Execution, Limits
 
-LIMITS = Limits(wall_s=20.0, cpu_s=20.0, memory_mb=400, pids=64, disk_mb=16, output_kb=8)
+LIMITS = Limits(wall_s=60.0, cpu_s=20.0, memory_mb=400, pids=64, disk_mb=16, output_kb=8)
 HELD, NOT_HELD, NOT_PROMISED = "held", "NOT HELD", "not promised"
 _OVERSHOOT_S = 10.0  # between the wall limit and the answer: killing and collecting on a busy machine
 _PATIENCE_S = 10.0  # for what is still leaving when the answer comes

@@ -6,7 +6,8 @@ from mlexpert.sandbox.attacks import attack
 from mlexpert.sandbox.attacks.attack import DISK, DISK_FULL, ENDING, OK, Attack
 
 _OPEN = {"plain": "only its workspace is looked at: no folder of the machine is hidden"}
-# The limit is 16 MB. Each script stops by itself at about 1 GB, which it reaches before a watch looks a few times.
+# The limits are 16 MB and 4096 files. Where they are only looked at now and then, a script is stopped a moment after it
+# has passed them: so each goes on for seconds, and stops by itself at about 1 GB or 200,000 files.
 _UNLINKED = """
 import os
 kept = []
@@ -31,17 +32,17 @@ if full: raise full
 """
 _INODES = """
 import os
-for n in range(20000): os.close(os.open(f"f{n}", os.O_CREAT | os.O_WRONLY))
-print("HOLE 20000 files")
+for n in range(200_000): os.close(os.open(f"f{n}", os.O_CREAT | os.O_WRONLY))
+print("HOLE 200,000 files")
 """
 _INODES_EVERYWHERE = """
 import os
 full = OSError("no folder may be written to")
 for folder in ("/tmp", "/dev/shm"):
     try:
-        for n in range(20000): os.close(os.open(f"{folder}/f{n}", os.O_CREAT | os.O_WRONLY))
+        for n in range(200_000): os.close(os.open(f"{folder}/f{n}", os.O_CREAT | os.O_WRONLY))
     except OSError as error: full = error
-    else: print("HOLE 20000 files in", folder)
+    else: print("HOLE 200,000 files in", folder)
 if not isinstance(full, PermissionError): raise full
 """
 _DEEP = """

@@ -20,10 +20,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from mlexpert.sandbox import processes
+from mlexpert.sandbox import cgroup, owner, processes, scratch
 
+_PLANTED = "mlexpert-attacked"
 INPUTS = {"train.csv": "id,target\n1,0\n2,1\n", "folder/deep.txt": "deep"}
-_SCRATCH = "mlexpert-sandbox-"  # how sandboxes begin the names of their folders below the temporary one
 
 
 @dataclass(frozen=True)
@@ -58,9 +58,10 @@ class Surroundings:
 @contextlib.contextmanager
 def planted() -> Iterator[Surroundings]:
     """Enter this before a sandbox starts: a part of the secret lies in the environment that it might inherit."""
-    secret = f"planted-secret-{secrets.token_hex(8)}"
-    folder = Path(tempfile.mkdtemp(prefix="mlexpert-attacked-"))
-    loose = [Path(place, f"mlexpert-{secrets.token_hex(4)}.txt") for place in _open_to_all()]
+    _sweep()
+    secret, name = f"planted-secret-{secrets.token_hex(8)}", f"{_PLANTED}-{owner.mark()}-"
+    folder = Path(tempfile.mkdtemp(prefix=name))
+    loose = [Path(place, f"{name}{secrets.token_hex(4)}.txt") for place in _open_to_all()]
     with contextlib.ExitStack() as stack:
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         stack.callback(lambda: [path.unlink(missing_ok=True) for path in loose])
@@ -71,6 +72,16 @@ def planted() -> Iterator[Surroundings]:
         bystander = stack.enter_context(_bystander(folder, secret))
         doors = [stack.enter_context(door) for door in _doors(folder)]
         yield Surroundings(folder, secret, bystander, *doors)
+
+
+def _sweep() -> None:
+    """Remove what owners that were killed have planted, as far as our rights go."""
+    for place in _open_to_all():
+        for path in Path(place).glob(f"{_PLANTED}-*"):
+            found = re.fullmatch(rf"{_PLANTED}-({owner.MARK})-.+", path.name)
+            if found and owner.dead(found[1]):
+                with contextlib.suppress(OSError):
+                    shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def _open_to_all() -> list[str]:
@@ -170,7 +181,7 @@ def trace(server_pid: int | None) -> Trace:
     below = processes.below(server_pid) if server_pid else []
     return Trace(
         processes=Counter(process.name for process in below if process.living),
-        mounts=Counter(line.split()[4] for line in _lines("/proc/self/mountinfo") if _SCRATCH in line),
+        mounts=Counter(line.split()[4] for line in _lines("/proc/self/mountinfo") if scratch.PREFIX in line),
         folders=Counter(_scratch_entries()),
         groups=Counter(_orphaned_groups()),
         files=Counter(_open_files()),
@@ -188,8 +199,7 @@ def _orphaned_groups() -> Iterator[str]:
     """Control groups of supervisors that have ended."""
     for folder, groups, _ in os.walk("/sys/fs/cgroup"):
         for name in groups:
-            found = re.fullmatch(r"mlexpert-\d+-(\d+)-(\d+)-run", name)
-            if found and processes.start_time(int(found[1])) != int(found[2]):
+            if owner.dead(cgroup.owner_of(name)):
                 yield f"{folder}/{name}"
 
 
@@ -199,5 +209,5 @@ def _lines(path: str) -> list[str]:
 
 def _scratch_entries() -> Iterator[str]:
     """All that lies in this process's scratch folders."""
-    for scratch in Path(tempfile.gettempdir()).glob(f"{_SCRATCH}{os.getpid()}-*"):
-        yield from map(str, scratch.rglob("*"))
+    for folder in scratch.mine():
+        yield from map(str, folder.rglob("*"))
