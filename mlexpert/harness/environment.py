@@ -9,6 +9,7 @@ Every step appends exactly one event: an environment made on a journal with even
 from __future__ import annotations
 
 import asyncio
+import logging
 import shutil
 import time
 from collections.abc import Callable
@@ -32,6 +33,7 @@ from mlexpert.harness.state import (
 )
 from mlexpert.harness.tree import Tree
 from mlexpert.sandbox.api import Job, Sandbox
+from mlexpert.tasks.grader_process import GraderError
 from mlexpert.tasks.task import Task, description
 from mlexpert.types import (
     Action,
@@ -55,7 +57,8 @@ class Environment:
     """An episode on `task`. One step at a time; everything it knows follows from its journal.
 
     Args:
-      grade: worth of a submission file on the hidden labels, `None` for no file; runs outside any sandbox.
+      grade: worth of a submission file on the hidden labels, `None` for no file; runs outside any sandbox. One that
+        raises GraderError twice is a failure of the infrastructure, like a sandbox that could not run the script.
       journal: empty for a new episode; with events of the same episode it goes on where they end.
       workdir: folder for collected submissions, outside every folder that a sandbox can see.
       feedback: "blind", or "score" to show the hidden score after each valid submission.
@@ -193,13 +196,20 @@ class Environment:
         self._started += execution.queued_s
         if execution.status is ExecStatus.SETUP_FAILED:
             return {"tool": "infrastructure", "message": execution.reason[-500:]}, observation.INFRASTRUCTURE
-        result = Result(execution, await self._verdict(execution))
+        try:
+            result = Result(execution, await self._verdict(execution))
+        except GraderError as error:
+            return {"tool": "infrastructure", "message": str(error)[-500:]}, observation.INFRASTRUCTURE
         return {"tool": "execute_code", "code": call.code, "parent": call.parent, **result_to_json(result)}, ""
 
     async def _verdict(self, execution: Execution) -> Verdict:
-        """A script that failed has handed in nothing, whatever file it left."""
+        """A script that failed has handed in nothing, whatever file it left. A grader that fails is asked once more."""
         path = execution.files.get(SUBMISSION) if execution.status is ExecStatus.OK else None
-        return await asyncio.to_thread(self._grade, path)
+        try:
+            return await asyncio.to_thread(self._grade, path)
+        except GraderError as error:
+            logging.warning("%s: asked again after: %s", self.task.id, error)
+            return await asyncio.to_thread(self._grade, path)
 
     # ------------------------------------------------------------ the reply
     def _reply(self, effect: dict, text: str, after: State) -> Reply:

@@ -22,7 +22,8 @@ from threadpoolctl import threadpool_limits
 
 from mlexpert.sandmle import data_strategist, gate, mle_developer, mlops_engineer, technical_writer
 from mlexpert.sandmle.names import Split
-from mlexpert.tasks.task import TaskError, load
+from mlexpert.tasks.tables import TaskError
+from mlexpert.tasks.task import load
 
 MAX_CANDIDATES_PER_TASK = 5
 

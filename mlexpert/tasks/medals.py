@@ -1,5 +1,12 @@
 """Medals by the MLE-bench rule: positions on a leaderboard of N teams give thresholds, thresholds give medals.
 
+    teams       gold                   silver            bronze
+    1-99        10 % (at least 1)      20 % (1)          40 % (1)
+    100-249     10                     20 %              40 %
+    250-999     10 + 0.2 %             50                100
+    1000-       10 + 0.2 %             5 %               10 %
+
+Shares are rounded down, so 1 to 4 teams have one place for all medals and with 5 to 9 gold and silver share the first.
 Direction is always an argument, never guessed from a board. Comparisons are at full precision: a medal is reached AT
 its threshold, the median must be beaten. Scores that are not finite are an error here: they never reach a ranking.
 """
@@ -11,6 +18,7 @@ import statistics
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from mlexpert.tasks.boards import clean
 from mlexpert.tasks.task import Thresholds
 from mlexpert.types import Medal
 
@@ -40,18 +48,14 @@ def positions(n_teams: int) -> Positions:
     return Positions(gold, n_teams // 20, n_teams // 10)
 
 
-def thresholds_from_board(scores: Sequence[float], lower_is_better: bool, sample: float) -> Thresholds:
+def thresholds_from_board(rows: Sequence[float | None], lower_is_better: bool, sample: float) -> Thresholds:
     """Thresholds of a human leaderboard in any order; `sample` is the score of the sample submission.
 
-    Raises ValueError for an empty board or a score that is not finite.
+    Rows without a finite score do not count as teams. Raises BoardError for a board without one.
     """
-    if not scores:
-        raise ValueError("an empty leaderboard gives no thresholds")
-    if bad := [score for score in scores if not math.isfinite(score)]:
-        raise ValueError(f"{len(bad)} scores of the leaderboard are not finite")
-    ranked = sorted((float(score) for score in scores), reverse=not lower_is_better)
-    gold, silver, bronze = (ranked[place - 1] for place in positions(len(ranked)))
-    return Thresholds(gold, silver, bronze, float(statistics.median(ranked)), sample)
+    board = clean(rows, lower_is_better)
+    gold, silver, bronze = (board.scores[place - 1] for place in positions(board.teams))
+    return Thresholds(gold, silver, bronze, float(statistics.median(board.scores)), sample)
 
 
 def medal_for(score: float, thresholds: Thresholds, lower_is_better: bool) -> Medal:
@@ -70,6 +74,26 @@ def above_median(score: float, thresholds: Thresholds, lower_is_better: bool) ->
     return _gain(score, thresholds.median, lower_is_better) > 0
 
 
+class Gap(NamedTuple):
+    """What is missing to the next better medal: `distance` in the metric's unit, 0 only AT a line."""
+
+    medal: Medal
+    threshold: float
+    distance: float
+
+
+def next_medal(score: float, thresholds: Thresholds, lower_is_better: bool) -> Gap | None:
+    """The nearest medal that `score` has not reached, None at gold."""
+    for medal, line in (
+        (Medal.BRONZE, thresholds.bronze),
+        (Medal.SILVER, thresholds.silver),
+        (Medal.GOLD, thresholds.gold),
+    ):
+        if (gain := _gain(score, line, lower_is_better)) < 0:
+            return Gap(medal, line, -gain)
+    return None
+
+
 def quality(score: float, thresholds: Thresholds, lower_is_better: bool) -> float:
     """Place of `score` between the sample submission (0) and gold (1), clipped to [0, 1].
 
@@ -83,6 +107,6 @@ def quality(score: float, thresholds: Thresholds, lower_is_better: bool) -> floa
 
 def _gain(score: float, reference: float, lower_is_better: bool) -> float:
     """How much better than `reference` the score is; negative when worse, 0 only at equality."""
-    if not math.isfinite(score):
+    if isinstance(score, bool) or not math.isfinite(score):
         raise ValueError(f"score {score} is not finite and cannot be ranked")
     return reference - score if lower_is_better else score - reference

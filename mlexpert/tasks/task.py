@@ -1,42 +1,34 @@
 """A task is a folder: what the policy may see, what only the grader may see, and one file of metadata.
 
-    <set>/<id>/task.json                   metadata and the SHA-256 of every other file
-    <set>/<id>/public/                     description.md, train.csv, test.csv, sample_submission.csv
-    <set>/<id>/private/                    answers.csv, task-private.json (thresholds, seed, family, notes on the rule)
+    <set>/<id>/task.json        facts and the SHA-256 of every other file
+    <set>/<id>/public/          description.md, sample_submission.csv, tables, folders of files
+    <set>/<id>/private/         answers.csv: the id, the target columns, and columns that a metric reads beside them,
+                                called by their role ("weight", "keep") or "<role>:<any name>";
+                                task-private.json: thresholds, seed, family, notes on the rule;
+                                boards.json: scores of human leaderboards, where there are some
 
-Only `public/` may ever be copied into a sandbox. A folder appears under its final name when it is complete (it is
-written aside and renamed), and `load` verifies every checksum, so a task is either whole or an error.
+Only `public/` may ever be copied into a sandbox. A folder appears under its final name when it is complete (`seal`),
+and `load` verifies every checksum, so a task is either whole or an error.
 """
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import json
-import math
-import os
-import re
-import shutil
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
+from mlexpert.tasks.metrics import METRICS, Metric, UndefinedMetric, bind
+from mlexpert.tasks.tables import TaskError
 
-from mlexpert.tasks.metrics import METRICS, Needs, UndefinedMetric, encode
-
-FORMAT = 1
-DESCRIPTION, TRAIN, TEST, SAMPLE = "description.md", "train.csv", "test.csv", "sample_submission.csv"
-ANSWERS, PRIVATE_FACTS = "answers.csv", "task-private.json"
-FILES = (
-    *(f"public/{name}" for name in (DESCRIPTION, TRAIN, TEST, SAMPLE)),
-    *(f"private/{name}" for name in (ANSWERS, PRIVATE_FACTS)),
+FORMAT = 2
+DESCRIPTION, SAMPLE = "description.md", "sample_submission.csv"
+ANSWERS, PRIVATE_FACTS, BOARDS = "answers.csv", "task-private.json", "boards.json"
+REQUIRED = tuple(f"public/{name}" for name in (DESCRIPTION, SAMPLE)) + tuple(
+    f"private/{name}" for name in (ANSWERS, PRIVATE_FACTS)
 )
-
-
-class TaskError(Exception):
-    """A task folder is missing, incomplete, altered or inconsistent; the message names the file and the remedy."""
 
 
 @dataclass(frozen=True)
@@ -51,16 +43,49 @@ class Thresholds:
 
 
 @dataclass(frozen=True)
-class Task:
+class Provenance:
+    source: str  # what it was fetched from: "pypi", "kaggle", "archive", "mle-bench", "sandmle", ...
+    url: str  # "" when there is none
+    licence: str
+    redistributable: bool
+    source_dataset: str  # the data underneath, the same for every task cut from it: "ames-housing", "sandmle:<id>"
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Split:
+    recipe: str  # one of seal.RECIPES
+    seed: int
+    test_share: float  # of the rows; 0 where it is not known
+    by: str = ""  # the column of groups, time or source that the recipe cuts by
+    drift: Mapping[str, float] = field(default_factory=dict, hash=False)  # measured difference of train and test
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What may be known of a task by everybody but the policy (which is shown the public folder)."""
+
     id: str
-    kind: str  # "tabular", "series", "text", "image", ...
+    modality: str  # "tabular", "series", "text", "image", "audio", ...
     domain: str
     metric: str  # a key of metrics.METRICS
-    lower_is_better: bool
+    settings: Mapping[str, Any] = field(default_factory=dict, hash=False)  # of the metric, JSON
     id_column: str
-    target_column: str
-    labels: tuple[str, ...]  # classification: all classes as written in the files, the positive one last; else ()
+    target_columns: tuple[str, ...]
+    labels: tuple[str, ...] = ()  # all classes as written in the files, the positive one last; () for numbers
+    columns: Mapping[str, str] = field(default_factory=dict, hash=False)  # column of train or test -> tables.KINDS
+    provenance: Provenance
+    split: Split
+    thresholds_from: str  # "leaderboard of <competition>, <n> teams" or "reference solutions"
+    train: str = "train.csv"  # file in public/, "" when there is no such table
+    test: str = "test.csv"
+    budget: Mapping[str, float] = field(default_factory=dict, hash=False)  # limits that the task asks for
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task(Facts):
     thresholds: Thresholds
+    lower_is_better: bool
     seed: int
     family: str  # the hidden rule's family: never shown to the policy
     root: Path
@@ -75,6 +100,18 @@ class Task:
     def private(self) -> Path:
         return self.root / "private"
 
+    @property
+    def target_column(self) -> str:
+        """The target, for tasks that have one. Raises TaskError if there are several."""
+        if len(self.target_columns) != 1:
+            raise TaskError(f"task {self.id} has {len(self.target_columns)} target columns, not one")
+        return self.target_columns[0]
+
+
+def facts_of(task: Task) -> Facts:
+    """What `seal` was given, to seal a changed task anew."""
+    return Facts(**{each.name: getattr(task, each.name) for each in fields(Facts)})
+
 
 def description(task: Task) -> str:
     """The task's text for the policy."""
@@ -83,155 +120,47 @@ def description(task: Task) -> str:
 
 def notes(task: Task) -> dict[str, Any]:
     """What the task's maker wrote down about the hidden rule. Never for the policy."""
-    return _read_json(task.private / PRIVATE_FACTS)["notes"]
+    return read_json(task.private / PRIVATE_FACTS)["notes"]
 
 
-# ---------------------------------------------------------------- writing
-def write(
-    folder: Path,
-    *,
-    id: str,
-    kind: str,
-    domain: str,
-    metric: str,
-    id_column: str,
-    target_column: str,
-    labels: Sequence[str],
-    thresholds: Thresholds,
-    seed: int,
-    family: str,
-    description: str,
-    train: pd.DataFrame,
-    test: pd.DataFrame,
-    sample: pd.DataFrame,
-    answers: pd.DataFrame,
-    notes: Mapping[str, Any] | None = None,
-) -> Task:
-    """Writes `<folder>/<id>/` in one rename (an older folder of that id is replaced) and returns the loaded task.
+def boards(task: Task) -> dict[str, list[float]]:
+    """Scores of the human leaderboards by name ("public", "private"), best first; {} without one."""
+    path = task.private / BOARDS
+    return read_json(path) if f"private/{BOARDS}" in task.checksums else {}
 
-    `answers` holds `id_column` and `target_column`; `sample` holds `id_column` and the columns to predict. `labels`
-    are the classes as the files spell them, for binary probabilities the positive class last; () for regression.
-    Raises TaskError if the parts do not fit together (ids differ, the target is in `test`, an undefined metric, ...).
-    """
-    _check_fields(id, metric, thresholds, labels)
-    public_facts = {
-        "format": FORMAT, "id": id, "kind": kind, "domain": domain, "metric": metric,
-        "lower_is_better": METRICS[metric].lower_is_better, "id_column": id_column,
-        "target_column": target_column, "labels": list(labels),
-    }  # fmt: skip
-    private_facts = {"thresholds": asdict(thresholds), "seed": seed, "family": family, "notes": dict(notes or {})}
-    aside = Path(folder) / f".{id}.{os.getpid()}"
-    shutil.rmtree(aside, ignore_errors=True)
-    for name in ("public", "private"):
-        (aside / name).mkdir(parents=True)
-    (aside / "public" / DESCRIPTION).write_text(description, encoding="utf-8")
-    tables = {
-        f"public/{TRAIN}": train,
-        f"public/{TEST}": test,
-        f"public/{SAMPLE}": sample,
-        f"private/{ANSWERS}": answers,
-    }
-    for path, table in tables.items():
-        table.to_csv(aside / path, index=False, encoding="utf-8", lineterminator="\n")
+
+def metric_of(task: Facts) -> Metric:
+    """The task's metric with its settings bound. Raises TaskError for an unknown metric or a wrong setting."""
+    if task.metric not in METRICS:
+        raise TaskError(f"task {task.id}: unknown metric {task.metric!r}; known: {', '.join(sorted(METRICS))}")
     try:
-        _check_files(aside, id_column, target_column, metric, labels)
-    except (TaskError, UndefinedMetric) as error:
-        shutil.rmtree(aside)
-        raise TaskError(f"task {id} is not written: {error}") from error
-    _write_json(aside / "private" / PRIVATE_FACTS, private_facts)
-    _write_json(aside / "task.json", public_facts | {"checksums": {path: sha256(aside / path) for path in FILES}})
-    root = Path(folder) / id
-    if root.exists():
-        shutil.rmtree(root)
-    aside.rename(root)
-    return load(root)
-
-
-def _write_json(path: Path, value: Mapping[str, Any]) -> None:
-    path.write_text(json.dumps(value, indent=1, allow_nan=False) + "\n", encoding="utf-8")
-
-
-def _check_fields(id: str, metric: str, thresholds: Thresholds, labels: Sequence[str]) -> None:
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", id):
-        raise TaskError(f"task id {id!r}: use letters, digits, '.', '_' and '-' only")
-    if metric not in METRICS:
-        raise TaskError(f"task {id}: unknown metric {metric!r}; known: {', '.join(sorted(METRICS))}")
-    if len(set(labels)) != len(labels) or not all(isinstance(label, str) and label for label in labels):
-        raise TaskError(f"task {id}: labels must be distinct, non-empty strings: {list(labels)}")
-    values = [thresholds.gold, thresholds.silver, thresholds.bronze, thresholds.median]
-    if not all(math.isfinite(value) for value in (*values, thresholds.sample)):
-        raise TaskError(f"task {id}: a threshold is not finite: {thresholds}")
-    if values != sorted(values, reverse=not METRICS[metric].lower_is_better):
-        raise TaskError(f"task {id}: thresholds do not run from gold to median in the direction of {metric}: {values}")
-
-
-def _check_files(root: Path, id_column: str, target: str, metric: str, labels: Sequence[str]) -> None:
-    """What was really written fits together, read the way the grader will read it."""
-    if target in header(root / "public" / TEST):
-        raise TaskError(f"{TEST} contains the target {target!r}; drop it")
-    column(root / "public" / TRAIN, target)
-    ids = column(root / "public" / TEST, id_column)
-    if not ids or len(set(ids)) != len(ids) or "" in ids:
-        raise TaskError(f"the ids of {TEST} are missing, empty or repeated")
-    for path in (root / "public" / SAMPLE, root / "private" / ANSWERS):
-        if sorted(column(path, id_column)) != sorted(ids):
-            raise TaskError(f"the ids of {path.name} are not those of {TEST}")
-    predicted = [name for name in header(root / "public" / SAMPLE) if name != id_column]
-    several = METRICS[metric].needs is Needs.PROBABILITY and len(labels) > 2
-    if predicted != (list(labels) if several else [target]):
-        raise TaskError(f"{SAMPLE} asks for {predicted}, not for {list(labels) if several else [target]}")
-    METRICS[metric].check(encode(METRICS[metric], column(root / "private" / ANSWERS, target), labels), labels)
-
-
-# ---------------------------------------------------------------- reading tables
-def header(path: Path) -> list[str]:
-    """Column names of one of the task's own CSV files."""
-    with path.open(encoding="utf-8", newline="") as file:
-        return next(csv.reader(file), [])
-
-
-def column(path: Path, name: str) -> list[str]:
-    """One column as exact strings: no missing-value words, no number parsing. Raises TaskError if it is not there."""
-    with path.open(encoding="utf-8", newline="") as file:
-        rows = csv.reader(file, strict=True)
-        names = next(rows, [])
-        if name not in names:
-            raise TaskError(f"{path.name} has no column {name!r}; it has {names}")
-        place = names.index(name)
-        return [row[place] for row in rows]
+        return bind(METRICS[task.metric], task.settings)
+    except UndefinedMetric as error:
+        raise TaskError(f"task {task.id}: {error}") from error
 
 
 # ---------------------------------------------------------------- loading
-def sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
 def load(root: Path) -> Task:
     """The task in folder `root`. Raises TaskError naming the file that is missing, altered, unexpected or malformed."""
     root = Path(root)
-    facts = _read_json(root / "task.json")
-    _verify(root, facts.get("checksums", {}))
-    private = _read_json(root / "private" / PRIVATE_FACTS)
-    if facts.get("format") != FORMAT:
+    written = read_json(root / "task.json")
+    if written.get("format") != FORMAT:
         raise TaskError(
-            f"{root}/task.json: format {facts.get('format')}, this version reads {FORMAT}; make the task again"
+            f"{root}/task.json: format {written.get('format')}, this version reads {FORMAT}; make the task again"
         )
+    _verify(root, written.get("checksums", {}))
+    hidden = read_json(root / "private" / PRIVATE_FACTS)
     try:
         task = Task(
-            id=facts["id"], kind=facts["kind"], domain=facts["domain"], metric=facts["metric"],
-            lower_is_better=facts["lower_is_better"], id_column=facts["id_column"],
-            target_column=facts["target_column"], labels=tuple(facts["labels"]),
-            thresholds=Thresholds(**private["thresholds"]), seed=private["seed"], family=private["family"],
-            root=root, checksums=facts["checksums"],
+            **_facts(written["facts"]), lower_is_better=written["lower_is_better"], checksums=written["checksums"],
+            thresholds=Thresholds(**hidden["thresholds"]), seed=hidden["seed"], family=hidden["family"], root=root,
         )  # fmt: skip
     except (KeyError, TypeError) as error:
-        raise TaskError(f"{root}/task.json or task-private.json: bad field {error}; make the task again") from error
+        raise TaskError(f"{root}/task.json or {PRIVATE_FACTS}: bad field {error}; make the task again") from error
     if task.id != root.name:
         raise TaskError(f"{root}: the folder holds task {task.id!r}; rename it back")
-    if task.metric not in METRICS or METRICS[task.metric].lower_is_better != task.lower_is_better:
-        raise TaskError(
-            f"{root}/task.json: metric {task.metric!r} with lower_is_better={task.lower_is_better} is unknown"
-        )
+    if metric_of(task).lower_is_better != task.lower_is_better:
+        raise TaskError(f"{root}/task.json: {task.metric} with lower_is_better={task.lower_is_better}; make it again")
     return task
 
 
@@ -246,7 +175,18 @@ def load_set(folder: Path) -> list[Task]:
     return tasks
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def digest(task: Task) -> str:
+    """SHA-256 of all that the task is: its facts and, through their checksums, its files."""
+    return sha256(task.root / "task.json")
+
+
+def sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object of the task. Raises TaskError if it is missing or malformed."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
@@ -258,15 +198,33 @@ def _read_json(path: Path) -> dict[str, Any]:
     return value
 
 
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
+    path.write_text(json.dumps(value, indent=1, allow_nan=False, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def facts_to_json(facts: Facts) -> dict[str, Any]:
+    plain = asdict(facts)
+    return {each.name: plain[each.name] for each in fields(Facts)}
+
+
+def _facts(written: Mapping[str, Any]) -> dict[str, Any]:
+    return dict(written) | {
+        "target_columns": tuple(written["target_columns"]),
+        "labels": tuple(written["labels"]),
+        "provenance": Provenance(**written["provenance"]),
+        "split": Split(**written["split"]),
+    }
+
+
 def _verify(root: Path, checksums: Mapping[str, str]) -> None:
-    for path in FILES:
-        if path not in checksums:
-            raise TaskError(f"{root}/task.json: no checksum of {path}; make the task again")
+    for path in dict.fromkeys((*REQUIRED, *checksums)):
         if not (root / path).is_file():
             raise TaskError(f"{root}/{path}: missing; make the task again")
+        if path not in checksums:
+            raise TaskError(f"{root}/task.json: no checksum of {path}; make the task again")
         if sha256(root / path) != checksums[path]:
             raise TaskError(f"{root}/{path}: altered since it was written (checksum differs); make the task again")
     # A stray file in public/ would be copied next to the training data: it may hold answers.
     for path in (root / "public").rglob("*"):
-        if path.relative_to(root).as_posix() not in checksums:
+        if path.is_symlink() or (not path.is_dir() and path.relative_to(root).as_posix() not in checksums):
             raise TaskError(f"{path}: unexpected in a public folder; remove it")

@@ -12,7 +12,8 @@ from mlexpert.harness.environment import Environment
 from mlexpert.harness.journal import Journal
 from mlexpert.harness.state import Budget
 from mlexpert.sandbox.api import Job
-from mlexpert.tasks.task import Task, Thresholds, write
+from mlexpert.tasks.seal import write
+from mlexpert.tasks.task import Facts, Provenance, Split, Task, Thresholds
 from mlexpert.types import (
     ExecStatus,
     Execution,
@@ -63,9 +64,13 @@ class FakeSandbox:
 @pytest.fixture
 def task(tmp_path: Path) -> Task:
     ids = ["r0", "r1", "r2", "r3"]
+    facts = Facts(
+        id="micro", modality="tabular", domain="soil", metric="rmse", id_column="id", target_columns=("y",),
+        provenance=Provenance("test", "", "none", True, "micro"), split=Split("generated", 3, 0.5),
+        thresholds_from="reference solutions",
+    )  # fmt: skip
     return write(
-        tmp_path / "set", id="micro", kind="tabular", domain="soil", metric="rmse", id_column="id", target_column="y",
-        labels=(), thresholds=Thresholds(0.1357913, 0.2468024, 0.3691215, 0.4812162, 0.9753186), seed=3,
+        tmp_path / "set", facts, Thresholds(0.1357913, 0.2468024, 0.3691215, 0.4812162, 0.9753186), seed=3,
         family="hidden_family_name", description="Predict `y` from `soil_depth`.\n",
         train=pd.DataFrame({"id": ["a", "b", "c"], "soil_depth": [1.0, 2.0, 3.0], "y": [1.0, 2.0, 3.0]}),
         test=pd.DataFrame({"id": ids, "soil_depth": [1.0, 2.0, 3.0, 4.0]}),

@@ -9,6 +9,7 @@ from mlexpert.harness.environment import Environment
 from mlexpert.harness.journal import Journal, JournalError
 from mlexpert.harness.state import Budget
 from mlexpert.sandbox.embedded import EmbeddedSandbox
+from mlexpert.tasks.grader_process import GraderError
 from mlexpert.tasks.grading import Grader
 from mlexpert.types import Ending, ExecStatus, Limits, Malformed, Medal, ToolCall, Verdict, VerdictStatus
 
@@ -164,6 +165,23 @@ def test_an_infrastructure_failure_costs_nothing_and_two_in_a_row_end_it(play, m
     assert (third.ending, fourth.ending) == (None, Ending.INFRASTRUCTURE)
     assert len(environment.tree.nodes) == len(environment.results) == 1 and environment.n_infrastructure == 3
     assert [event.get("message") for event in game.journal.events()[1:]] == ["no slot", None, "no slot", "no slot"]
+
+
+def test_a_grader_that_fails_is_asked_once_more_and_is_never_an_outcome(play, make, say):
+    game = play([make.execution()] * 3, [make.graded(0.5), make.graded(0.25)])
+    environment, grade, faults = game.environment, game.environment._grade, [True, False, True, True, False]
+
+    def faulty(path):
+        if faults.pop(0):
+            raise GraderError("out of memory")
+        return grade(path)
+
+    environment._grade = faulty
+    first, second, third = run(environment, say.run(), say.run(), say.run())
+    assert first.result.verdict.score == 0.5, "the second try counts"
+    assert second.infrastructure and second.result is None and second.text == "infrastructure failure, not counted"
+    assert third.result.verdict.score == 0.25 and environment.n_infrastructure == 1
+    assert game.journal.events()[2]["message"] == "out of memory"
 
 
 def test_a_sandbox_that_raises_is_not_swallowed_and_leaves_no_trace(play, say):

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from mlexpert.harness.observation import FULL, SHORT
-from mlexpert.harness.printed import own_score
+from mlexpert.harness.printed import own_score, plain
 from mlexpert.types import ExecStatus, Malformed, Medal, ToolCall, Verdict, VerdictStatus
 
 NAMES = itertools.count()
@@ -58,7 +58,7 @@ def test_texts_do_not_depend_on_hidden_verdicts(play, make, say, style, task):
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_printed_text_changes_no_structure(play, make, say, style, printed):
     verdicts = [make.graded(0.5)] * 3
-    assume(own_score(printed) is None)
+    assume(own_score(plain(printed)) is None)
     quiet_texts, quiet = episode(play, make, say, verdicts, style, ("", "", ""))
     loud_texts, loud = episode(play, make, say, verdicts, style, (printed,) * 3)
 

@@ -41,11 +41,19 @@ def request(context, seed=7, episode="a"):
     return Request(episode, context, 6, -1, PAPER, seed)
 
 
+@jax.jit  # rows of one length: compiled once
+def learner_logits(row_1xT, length):
+    positions = jnp.arange(row_1xT.shape[1])[None]
+    states = transformer.hidden(PARAMS, CONFIG, row_1xT, (positions < length).astype(int), positions)
+    return states[0] @ transformer.unembedding(PARAMS, CONFIG)
+
+
 def ratio(context, sample):
     """Learner's probability over sampler's, token by token."""
-    row = jnp.asarray(np.concatenate([context, sample.ids_N]))[None]
-    states = transformer.hidden(PARAMS, CONFIG, row, jnp.ones_like(row), jnp.arange(row.shape[1])[None])
-    logits = (states[0] @ transformer.unembedding(PARAMS, CONFIG))[len(context) - 1 : -1]
+    row = np.concatenate([context, sample.ids_N])
+    padded = np.zeros((1, 64), np.int32)
+    padded[0, : len(row)] = row
+    logits = learner_logits(padded, len(row))[len(context) - 1 : len(row) - 1]
     support = jnp.asarray(sample.support_NxK)
     learner = distribution.log_probs(logits, jnp.asarray(sample.ids_N), PAPER.temperature, support)
     return np.exp(np.asarray(learner) - sample.logprobs_N)

@@ -17,7 +17,8 @@ from mlexpert.rollout.buffer import Buffer, window_from_json
 from mlexpert.rollout.engine import EngineError, Request
 from mlexpert.rollout.episode import EpisodeLimits, run_episode, turn_from_event, turn_to_event
 from mlexpert.rollout.renderer import Renderer, ToolStyle
-from mlexpert.tasks.task import Thresholds, write
+from mlexpert.tasks.seal import write
+from mlexpert.tasks.task import Facts, Provenance, Split, Thresholds
 from mlexpert.types import (
     Credit,
     Ending,
@@ -112,9 +113,13 @@ class ScriptedEngine:
 @pytest.fixture
 def task(tmp_path):
     ids = ["r0", "r1"]
+    facts = Facts(
+        id="micro", modality="tabular", domain="soil", metric="rmse", id_column="id", target_columns=("y",),
+        provenance=Provenance("test", "", "none", True, "micro"), split=Split("generated", 3, 0.5),
+        thresholds_from="reference solutions",
+    )  # fmt: skip
     return write(
-        tmp_path / "set", id="micro", kind="tabular", domain="soil", metric="rmse", id_column="id", target_column="y",
-        labels=(), thresholds=Thresholds(0.1, 0.2, 0.3, 0.4, 0.9), seed=3, family="linear",
+        tmp_path / "set", facts, Thresholds(0.1, 0.2, 0.3, 0.4, 0.9), seed=3, family="linear",
         description="Predict `y`, not <|im_end|>.\n",
         train=pd.DataFrame({"id": ["a", "b"], "x": [1.0, 2.0], "y": [1.0, 2.0]}),
         test=pd.DataFrame({"id": ids, "x": [1.0, 2.0]}), sample=pd.DataFrame({"id": ids, "y": [0.0, 0.0]}),

@@ -12,7 +12,7 @@ from typing import Any
 
 from metric_edges import EDGES, Edge, value
 
-from experiments.bench.mlebench_graders import GRADERS, Grader
+from mlexpert.factory.mlebench_metrics import GRADERS, Grader
 from mlexpert.tasks.metrics import METRICS, Metric
 from mlexpert.tasks.metrics.record import REQUIRED
 

@@ -1,10 +1,13 @@
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from mlexpert.tasks.grading import Grader, probe
 from mlexpert.tasks.metrics import METRICS
-from mlexpert.tasks.task import TaskError, Thresholds
+from mlexpert.tasks.tables import TaskError
+from mlexpert.tasks.task import Thresholds
 from mlexpert.types import Medal, Verdict, VerdictStatus
 
 ANSWERS = {
@@ -131,3 +134,63 @@ def test_a_sample_that_cannot_be_graded_is_an_error_of_the_task(make_task):
     task = make_task("accuracy", ["cat", "dog"], ("cat", "dog"), fill="bird")
     with pytest.raises(TaskError, match="not valid itself"):
         Grader(task)
+
+
+# ---------------------------------------------------------------- columns beside the answers, several targets
+def test_rows_that_do_not_count_are_checked_like_the_others(make_task, tmp_path):
+    """Which rows count is hidden, so a bad prediction is found in any of them; their values do not matter."""
+    answers = pd.DataFrame({"id": ["r0", "r1", "r2"], "target": [1.0, 2.0, 9.0], "keep": [1, 1, 0]})
+    grader = Grader(make_task("rmsle", [1.0, 2.0, 9.0], answers=answers))
+    assert grader.grade(hand_in(tmp_path, "id,target\nr0,1\nr1,2\nr2,77\n")).score == 0.0
+    for row in range(3):
+        cells = ["-5" if row == at else "1" for at in range(3)]
+        verdict = grader.grade(hand_in(tmp_path, "id,target\n" + "".join(f"r{at},{c}\n" for at, c in enumerate(cells))))
+        assert verdict.status is VerdictStatus.INVALID and verdict.reason == f"line {row + 2}: -5 is negative"
+
+
+def test_the_first_bad_row_is_the_files_first_whatever_the_groups_are(make_task, tmp_path):
+    answers = pd.DataFrame({"id": ["r0", "r1", "r2", "r3"], "target": 1.0, "group": ["b", "b", "a", "a"]})
+    grader = Grader(make_task("rmsle", [1.0] * 4, answers=answers))
+    verdict = grader.grade(hand_in(tmp_path, "id,target\nr0,1\nr1,-1\nr2,-1\nr3,1\n"))
+    assert verdict.reason == "line 3: -1 is negative"
+
+
+def test_weights_come_from_the_answers(make_task, tmp_path):
+    answers = pd.DataFrame({"id": ["r0", "r1"], "target": [0.0, 0.0], "weight:n": [3.0, 1.0]})
+    grader = Grader(make_task("mae", [0.0, 0.0], answers=answers))
+    assert grader.grade(hand_in(tmp_path, "id,target\nr1,4\nr0,0\n")).score == 1.0
+
+
+def test_several_targets_are_matched_by_name(make_task, tmp_path):
+    answers = pd.DataFrame({"id": ["r0", "r1"], "a": [0.0, 0.0], "b": [10.0, 10.0]})
+    grader = Grader(
+        make_task("rmse", [0.0, 0.0], target_columns=("a", "b"), answers=answers, train=answers,
+                  sample=answers[["id", "b", "a"]])
+    )  # fmt: skip
+    assert grader.grade(hand_in(tmp_path, "b,id,a\n10,r0,0\n10,r1,0\n")).score == 0.0
+    assert grader.grade(hand_in(tmp_path, "b,id,a\n10,r0,3\n10,r1,3\n")).score == 1.5
+
+
+def test_two_labels_may_be_predicted_by_a_column_each(make_task, tmp_path):
+    sample = pd.DataFrame({"id": ["r0", "r1"], "no": 0.5, "yes": 0.5})
+    grader = Grader(make_task("logloss", ["no", "yes"], ("no", "yes"), sample=sample))
+    assert grader.grade(hand_in(tmp_path, "id,yes,no\nr0,.25,.75\nr1,.75,.25\n")).score == pytest.approx(-np.log(0.75))
+    assert "sum to 1.5" in grader.grade(hand_in(tmp_path, "id,yes,no\nr0,.75,.75\nr1,.75,.25\n")).reason
+
+
+def test_settings_of_the_metric_are_the_tasks(make_task, tmp_path):
+    grader = Grader(make_task("qwk", [0, 1, 4, 4], settings={"low": 0, "high": 4}, fill=1))
+    assert grader.grade(hand_in(tmp_path, "id,target\nr0,0\nr1,4\nr2,1\nr3,4\n")).score == pytest.approx(5 / 17)
+    assert (
+        grader.grade(hand_in(tmp_path, "id,target\nr0,0\nr1,4\nr2,1\nr3,5\n")).reason
+        == "line 5: 5 is outside of 0 to 4"
+    )
+
+
+def test_a_score_that_is_no_number_is_invalid_and_never_a_medal(make_task, tmp_path, monkeypatch):
+    grader = Grader(make_task("auc", *ANSWERS["auc"]))
+    for value in (float("nan"), float("inf")):
+        monkeypatch.setattr(grader, "metric", replace(grader.metric, score=lambda *_, value=value, **__: value))
+        verdict = grader.grade(hand_in(tmp_path, "id,target\n" + "".join(f"r{at},0.5\n" for at in range(5))))
+        assert verdict.status is VerdictStatus.INVALID and verdict.score is None and verdict.medal is Medal.NONE
+        assert verdict.reason == "the metric is undefined for these values"

@@ -1,20 +1,25 @@
 """Every file a policy might leave behind: accepted as documented, or refused with a short reason it can act on."""
 
 import errno
+import gzip
 import os
+import tracemalloc
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlexpert.tasks.intake import Form, Note, Predictions, Reason, Refusal, fill, label_codes, quoted, read_submission
+from mlexpert.tasks.intake import Form, Predictions, label_codes, read_submission, size_limit
 from mlexpert.tasks.metrics import Needs
+from mlexpert.tasks.reasons import Note, Reason, Refusal, fill, quoted
 from mlexpert.types import VerdictStatus
 
 
 def form(needs=Needs.NUMBER, labels=(), ids=("a", "b", "c"), columns=("y",)) -> Form:
-    return Form("id", columns, ids, {id: at for at, id in enumerate(ids)}, needs, label_codes(labels))
+    place = {id: at for at, id in enumerate(ids)}
+    shares = needs is Needs.PROBABILITY and len(columns) > 1
+    return Form("id", columns, ids, place, needs, label_codes(labels), sum_to_one=shares)
 
 
 def read(tmp_path, content: str | bytes, **fields) -> Predictions | Refusal:
@@ -126,10 +131,15 @@ def test_what_is_not_a_regular_file_neither_blocks_nor_is_followed(tmp_path, kin
         (b" \n\n", "the file is empty"),
         (b"\xef\xbb\xbf", "the file is empty"),
         (b"\xef\xbb\xbf\n", "the file is empty"),
-        (GOOD.encode("utf-16"), "UTF-16 text, write UTF-8"),
+        (GOOD.encode("utf-16-le"), "UTF-16 text without its mark, write UTF-8"),
+        (GOOD.encode("utf-16-be"), "UTF-16 text without its mark, write UTF-8"),
+        (GOOD.encode("utf-16")[:-1], "not UTF-16 (line 4)"),
+        (GOOD.encode("utf-32"), "a UTF-32 file, not CSV text"),
         (b"id,y\na,1\nb\xe9,2\nc,3\n", "not UTF-8 (line 3)"),
         (b"id,y\na,\x001\n", "a binary file, not CSV text"),
-        (b"\x1f\x8b\x08\x00rest", "a gzip file, not CSV text"),
+        (b"\x1f\x8b\x08\x00rest", "a broken gzip file"),
+        (gzip.compress(GOOD.encode(), mtime=0)[:-9], "a broken gzip file"),
+        (gzip.compress(gzip.compress(GOOD.encode(), mtime=0), mtime=0), "a gzip file, not CSV text"),
         (b"PAR1....", "a Parquet file, not CSV text"),
         (b"<html><body>404</body></html>", "a HTML or XML file, not CSV text"),
         (b'[{"id": "a", "y": 1}]', "a JSON file, not CSV text"),
@@ -249,3 +259,91 @@ def test_the_longest_reasons_still_fit():
     long = quoted("\x00" * 500)
     for reason in Reason:
         assert len(fill(reason, *[long if "{}: {}" in reason else 10**9] * 3)) <= 60
+
+
+# ---------------------------------------------------------------- packed, other codings, caps
+def test_packed_and_utf16_files_are_read_and_said_to_be(tmp_path):
+    two_members = gzip.compress(GOOD[:9].encode()) + gzip.compress(GOOD[9:].encode())
+    for content, note in (
+        (gzip.compress(GOOD.encode()), Note.GZIP),
+        (two_members, Note.GZIP),
+        (gzip.compress(GOOD.encode("utf-16")), Note.GZIP),
+        (GOOD.encode("utf-16"), Note.UTF16),
+        (b"\xfe\xff" + GOOD.encode("utf-16-be"), Note.UTF16),
+    ):
+        assert read(tmp_path, content) == Predictions(pytest.approx([1, 2, 3]), note)
+
+
+@pytest.mark.parametrize("filling", [b"\0", b"\n", b"a,1\n"])
+def test_a_gzip_bomb_is_stopped_at_the_cap(tmp_path, monkeypatch, filling):
+    monkeypatch.setattr("mlexpert.tasks.intake.MAX_BYTES", 2**20)
+    bomb = gzip.compress(b"id,y\n" + filling * (2**26 // len(filling)), 1)
+    assert len(bomb) < 2**20
+    tracemalloc.start()
+    outcome = read(tmp_path, bomb)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert outcome == Refusal(VerdictStatus.UNREADABLE, "the file is larger than 1 MB") and peak < 8 * 2**20
+
+
+def test_room_for_a_submission_grows_with_the_sample():
+    small, ids = form(), tuple(map(str, range(100_000)))
+    assert size_limit(small) == 256 * 2**20
+    assert size_limit(form(ids=ids, columns=tuple(f"c{at}" for at in range(99)))) == 64 * 100 * 100_000
+
+
+@pytest.mark.parametrize("quote", ["", '"'])
+def test_far_too_many_rows_are_not_read_to_the_end(tmp_path, quote):
+    body = f"{quote}a{quote},1\n" * 200_000
+    outcome = read(tmp_path, f"id,y\n{body}")
+    assert outcome == Refusal(VerdictStatus.INVALID, "more than 1006 rows, the sample has 3")
+    assert read(tmp_path, "id,y\n" + quote + "\n" * 300_000).status is not VerdictStatus.ABSENT
+
+
+def test_far_too_many_columns_are_not_read(tmp_path):
+    names = ",".join(f"x{at}" for at in range(30_000))
+    outcome = read(tmp_path, f"id,y,{names}\n")
+    assert outcome == Refusal(VerdictStatus.INVALID, "30002 columns, at most 20002 are read")
+
+
+@pytest.mark.parametrize(
+    ("content", "code", "column", "line", "count"),
+    [
+        ("id,y,z\na,1,0.5\nb,2,\nc,3,\n", Reason.EMPTY_CELL, "z", 3, 2),
+        ("id,y,z\nc,1,0.5\nb,2,nan\na,3,inf\n", Reason.NOT_FINITE, "z", 3, 2),
+        ("id,y,z\na,x,0.5\nb,2,1\nc,-,2\n", Reason.NOT_A_NUMBER, "y", 2, 2),
+        ("id,y\na,1\nb,1\nc,1\n", Reason.MISSING_COLUMN, "z", 0, 1),
+        ("id,y,z\na,1,1\na,1,1\nc,1,1\n", Reason.DUPLICATE_IDS, "", 0, 1),
+        ("id,y,z\na,1,1\nb,1\nc,1,1\n", Reason.RAGGED, "", 3, 0),
+    ],
+)
+def test_a_refusal_names_column_first_line_and_count(tmp_path, content, code, column, line, count):
+    refusal = read(tmp_path, content, columns=("y", "z"))
+    assert isinstance(refusal, Refusal)
+    assert (refusal.code, refusal.column, refusal.line, refusal.count) == (code, column, line, count)
+
+
+@pytest.mark.parametrize(
+    ("needs", "cell", "told"),
+    [
+        (Needs.RUNS, "1", "a run-length encoding needs pairs"),
+        (Needs.LABELS, "p z", "'z' is not one of the labels"),
+        (Needs.BOXES, "cat 0.5 1 1", "boxes come in groups of 6"),
+        (Needs.POINTS, "cat 1 nan", "'nan' is not a finite number"),
+    ],
+)
+def test_cells_that_hold_more_than_a_number(tmp_path, needs, cell, told):
+    outcome = read(tmp_path, f"id,y\nb,\na,{cell}\n", needs=needs, labels=("p", "q"), ids=("a", "b"))
+    assert isinstance(outcome, Refusal) and outcome.reason.startswith(f"line 3: {told}")
+    assert outcome.status is VerdictStatus.INVALID and outcome.code is Reason.CELL
+
+
+def test_a_text_may_be_anything(tmp_path):
+    outcome = read(tmp_path, 'id,y\na,NA\nb,\nc,"x,""y""\nz"\n', needs=Needs.TEXT)
+    assert values(outcome) == ["NA", "", 'x,"y"\nz']
+
+
+def test_sets_of_labels_as_one_column_each(tmp_path):
+    told = dict(needs=Needs.LABELS, columns=("p", "q"), ids=("a", "b"))
+    assert read(tmp_path, "id,q,p\nb,1,0\na,0,1.0\n", **told).values.toarray().tolist() == [[1, 0], [0, 1]]
+    assert read(tmp_path, "id,q,p\nb,1,0\na,0,2\n", **told).reason == "line 3: '2' is neither 0 nor 1"

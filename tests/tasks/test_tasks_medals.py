@@ -24,11 +24,28 @@ def test_positions_follow_the_published_table(teams, expected):
     assert positions(teams) == expected
 
 
-def test_positions_equal_the_floating_point_form_of_the_rule():
-    for teams in range(1000, 30_000):
-        assert positions(teams) == (10 + int(0.002 * teams), int(0.05 * teams), int(0.1 * teams))
-    for teams in range(1, 100):
-        assert positions(teams) == tuple(max(1, int(share * teams)) for share in (0.1, 0.2, 0.4))
+def published(teams: int) -> tuple[int, int, int]:
+    """The rule's table, row by row, with shares as floating-point numbers."""
+
+    def share(part: float) -> int:
+        return max(1, int(part * teams))
+
+    if teams < 100:
+        return share(0.1), share(0.2), share(0.4)
+    if teams < 250:
+        return 10, share(0.2), share(0.4)
+    gold = 10 + int(0.002 * teams)
+    return (gold, 50, 100) if teams < 1000 else (gold, share(0.05), share(0.1))
+
+
+def test_positions_and_medals_follow_the_rule_for_every_size_of_board():
+    for teams in range(1, 6001):
+        assert positions(teams) == published(teams)
+    for teams in (*range(1, 301), 999, 1000, 6000):
+        gold, silver, bronze = published(teams)
+        lines = thresholds_from_board(range(1, teams + 1), True, 9999.0)  # the score of place p is p
+        won = [medal_for(place, lines, True) for place in range(1, teams + 1)]
+        assert won == [Medal((p <= gold) + (p <= silver) + (p <= bronze)) for p in range(1, teams + 1)]
 
 
 def test_positions_without_teams():
@@ -55,7 +72,7 @@ def test_a_board_of_one_team_in_an_error_metric():
     assert medal_for(9.0, board, True) is Medal.NONE
 
 
-@pytest.mark.parametrize("board", [[], [0.1, math.nan], [0.1, math.inf]])
+@pytest.mark.parametrize("board", [[], [math.nan, None], [math.inf, -math.inf]])
 def test_a_board_without_thresholds_is_an_error(board):
     with pytest.raises(ValueError, match="leaderboard"):
         thresholds_from_board(board, True, 1.0)
