@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from experiments.bench.grader_draw import draw
-from experiments.bench.mlebench_graders import GRADERS, Grader
+from mlexpert.factory.mlebench_metrics import GRADERS, Grader
 from mlexpert.tasks.metrics import METRICS, bind, evaluate, read_answers
 
 TOLERANCE = 1e-9

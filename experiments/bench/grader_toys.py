@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from experiments.bench.mlebench_graders import DIGITS, Grader
+from mlexpert.factory.mlebench_metrics import DIGITS, Grader
 from mlexpert.tasks.metrics import METRICS, Needs, read
 
 ROWS = 24

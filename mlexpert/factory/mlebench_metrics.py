@@ -2,7 +2,8 @@
 
 `differs` says where a grader departs from what its competition or we define, in a way that can change a score of a well
 formed submission; `note` says what has to be prepared, and where edges differ. Labels named "module.NAME" are read from
-the grader's package; where a task has many labels, or its own are only in its data, a few stand for them here.
+the grader's package; where a task has many labels, or its own are only in its data, a few stand for them here: a task
+made of a prepared folder takes all labels, and columns named so, from its files (`mlebench_answers`).
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ class Grader:
     onehot: bool = False  # answers and submissions have one column per label
     note: str = ""
     differs: str = ""
+    renamed: Mapping[str, str] = field(default_factory=dict)  # column of the answers -> what submissions call it
+    refused: str = ""  # why no task can be made of it
 
 
 def _auc(competition: str, id: str, *targets: str, **fields: Any) -> Grader:
@@ -85,18 +88,11 @@ PLAIN_LABELS = (
 _RANGE = (
     "takes the ratings seen in answers and submission for the range, so a grade that nobody gives changes the score"
 )
+_FIVE, _SIX = {"low": 0, "high": 4}, {"low": 1, "high": 6}
+_ESSAYS = "learning-agency-lab-automated-essay-scoring-2"
 RATINGS = (
-    _cells(
-        "aptos2019-blindness-detection", "qwk", "id_code", "diagnosis", settings={"low": 0, "high": 4}, differs=_RANGE
-    ),
-    _cells(
-        "learning-agency-lab-automated-essay-scoring-2",
-        "qwk",
-        "essay_id",
-        "score",
-        settings={"low": 1, "high": 6},
-        differs=_RANGE,
-    ),
+    _cells("aptos2019-blindness-detection", "qwk", "id_code", "diagnosis", settings=_FIVE, differs=_RANGE),
+    _cells(_ESSAYS, "qwk", "essay_id", "score", settings=_SIX, differs=_RANGE),
 )
 _CLIP = "clips probabilities at 2.2e-16, we at 1e-15: 36.04 or 34.54 for a confident miss"
 _SHARES = "allows row sums 1e-6 away from 1, we 1e-3; " + _CLIP
@@ -168,9 +164,10 @@ PROBABILITIES = (
         "jigsaw-unintended-bias-in-toxicity-classification",
         "bias_auc",
         "id",
-        ("toxicity",),
+        ("prediction",),
         DIGITS,
         beside={"identity": "nine columns, male to psychiatric_or_mental_illness"},
+        renamed={"toxicity": "prediction"},
         note="toxicity of the answers is cut at 0.5 first",
         differs="cuts the predictions at 0.5 as well, which leaves little of a ranking; the competition does not",
     ),
@@ -250,6 +247,7 @@ NUMBERS = (
         ("LatitudeDegrees", "LongitudeDegrees"),
         beside={"group": "tripId"},
         note="an id has to be joined of two columns; rows are matched by position there",
+        refused="its submissions name a row by two columns, tripId and UnixTimeMillis, and here there is one id",
     ),
 )
 _TAGS = "ignores predicted labels that no answer has; here a label outside of the task's set is invalid"
@@ -328,6 +326,7 @@ IMAGES = (
         "id",
         "predicted",
         beside={"height": "height_pixels", "width": "width_pixels"},
+        renamed={"encoding": "predicted"},
     ),
     _cells(
         "tgs-salt-identification-challenge",
@@ -354,6 +353,7 @@ IMAGES = (
         "predicted",
         beside={"height": "image_height", "width": "image_width", "volume": "case and day", "layer": "slice"},
         note="rows are matched by position there; the id here must name the class too",
+        refused="its submissions name a row by two columns, id and class, and here there is one id",
     ),
     _cells(
         "kuzushiji-recognition",
@@ -393,3 +393,4 @@ GRADERS = sorted(
     (*PLAIN_AUC, *PLAIN_LABELS, *RATINGS, *PROBABILITIES, *NUMBERS, *LISTS, *TEXTS, *IMAGES),
     key=lambda grader: grader.competition.lower(),
 )
+BY_NAME: Mapping[str, Grader] = {grader.competition: grader for grader in GRADERS}
