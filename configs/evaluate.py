@@ -5,7 +5,8 @@
 
 `--config.policy` names which policy of the run: rl, sft or base; "loaded" is the model `--config.model.load`, a Hugging
 Face folder or a GGUF file, as it is. `--config.tasks.folder` takes a set of tasks that exists; without it a fresh set
-is made from `tasks.held_out_seed`.
+is made from `tasks.held_out_seed`; `--config.tasks.train_folder` takes the held-out sources of the set that a policy
+was trained on.
 """
 
 from ml_collections import ConfigDict
@@ -19,7 +20,6 @@ def get_config(preset: str = "laptop") -> ConfigDict:
     config.loop = "evaluate"
     config.checkpoint = "runs/smoke" if preset == "smoke" else "runs/wirl"
     config.policy = "rl"
-    config.tasks.folder = ""
     for unused in ("base", "sft", "corpus"):
         del config[unused]
     return config

@@ -24,11 +24,17 @@ def laptop() -> ConfigDict:
     config.name = "wirl"
     config.loop = "rl"
     config.seed = 0
-    config.tasks = ConfigDict(dict(n_train=300, n_held_out=64, kinds=("tabular",), seed=1, held_out_seed=20261129))
+    # `train_folder`: a set made before, that RL trains on in place of micro tasks; evaluated are its held-out sources,
+    # or all of `folder`.
+    config.tasks = ConfigDict(dict(
+        n_train=300, n_held_out=64, kinds=("tabular",), seed=1, held_out_seed=20261129, train_folder="", folder="",
+    ))  # fmt: skip
     config.corpus = ConfigDict(dict(episodes=1000, eta=0.4, delta=0.05))  # MLExpert's outcome-guided prefix
     config.tokenizer = ConfigDict(dict(vocab_size=1536, style="tags", documents=2000))
     # `load`: a Hugging Face folder or a GGUF file in place of the preset and of the base policy's training.
-    config.model = ConfigDict(dict(preset="tiny", load="", dtype="float32"))
+    # `lora.rank` above 0: SFT and RL train adapters of this rank alone, beside the base policy or the loaded model.
+    adapters = dict(rank=0, alpha=32.0, targets=("attention", "deltanet", "mlp", "shared"))
+    config.model = ConfigDict(dict(preset="tiny", load="", dtype="float32", lora=adapters))
     # Base policy: unlimited schema documents, so that it learns to copy names it has never seen.
     config.base = ConfigDict(dict(steps=240, rows=16, row_length=256, lr=0.02, probe_every=110))
     config.sft = ConfigDict(dict(steps=300, rows=8, row_length=384, lr=0.02, probe_every=100))
@@ -37,8 +43,9 @@ def laptop() -> ConfigDict:
     # What one episode may use; `feedback` blind shows the policy no hidden score.
     config.budget = ConfigDict(dict(executions=3, steps=8, malformed=3, wall_s=120.0, feedback="blind", style="short"))
     # `auto` is the strongest kind that works here; a run that gets none at or above `floor` does not start.
+    # `gpus` ("all", or indices) are for docker's containers alone.
     config.sandbox = ConfigDict(dict(
-        kind="auto", floor="landlock", image="mlexpert-sandbox:latest", runtime="",
+        kind="auto", floor="landlock", image="mlexpert-sandbox:latest", runtime="", gpus="",
         slots=2, wall_s=10.0, cpu_s=10.0, memory_mb=1024, pids=64, disk_mb=64))  # fmt: skip
     config.sampling = ConfigDict(dict(temperature=1.0, top_k=0, top_p=1.0))
     config.train = ConfigDict(dict(

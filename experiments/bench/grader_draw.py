@@ -29,7 +29,7 @@ from experiments.bench.grader_toys import (
     voted,
     with_padding,
 )
-from experiments.bench.mlebench_graders import Grader
+from mlexpert.factory.mlebench_metrics import Grader
 
 # These match rows by position, so a shuffled submission is another submission.
 POSITIONAL = (

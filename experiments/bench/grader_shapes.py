@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from experiments.bench.grader_toys import ROWS, WORDS, Toy, frame, ids, written
-from experiments.bench.mlebench_graders import Grader
+from mlexpert.factory.mlebench_metrics import Grader
 from mlexpert.tasks.metrics import Needs, read
 
 

@@ -14,20 +14,20 @@ import argparse
 import asyncio
 import json
 import os
-import platform
 import shutil
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from contextlib import AsyncExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from experiments.bench.turns import Line, Way, in_turns, machine, print_table
 from mlexpert.sandbox import images, server
 from mlexpert.sandbox.api import Job, Sandbox, SandboxError
 from mlexpert.sandbox.containers import DockerSandbox
@@ -58,32 +58,6 @@ model.fit(fit, y_fit)
 print(f"val: {accuracy_score(y_held, model.predict(held)):.4f}")
 pd.DataFrame({"id": test["id"], "target": model.predict(test)}).to_csv("submission.csv", index=False)
 """
-
-Way = Callable[[], Awaitable[object]]
-
-
-@dataclass(frozen=True)
-class Line:
-    """One line of the table; `note` says why a value is missing, or what it was measured with."""
-
-    what: str
-    value: float | None
-    unit: str
-    at_least: float | None = None
-    at_most: float | None = None
-    note: str = ""
-
-    def cells(self) -> tuple[str, str, str, str]:
-        bound = f">= {self.at_least:g}" if self.at_least is not None else ""
-        bound = f"<= {self.at_most:g}" if self.at_most is not None else bound
-        if self.value is None:
-            return self.what, "not measured", bound, self.note
-        held = (self.at_least is None or self.value >= self.at_least) and (
-            self.at_most is None or self.value <= self.at_most
-        )
-        verdict = ("yes" if held else "NO") if bound else ""
-        value = f"{self.value:.0f}" if self.value >= 100 else f"{self.value:.2g}"
-        return self.what, f"{value} {self.unit}", f"{bound} {verdict}".strip(), self.note
 
 
 # ---------------------------------------------------------------- ways to run the script
@@ -137,18 +111,6 @@ def _copy_with_script(inputs: Path, folder: Path) -> None:
 
 
 # ---------------------------------------------------------------- measuring
-async def in_turns(ways: dict[str, Way], rounds: int) -> dict[str, list[float]]:
-    """Seconds of each way in each round; one round before them is not counted."""
-    seconds: dict[str, list[float]] = {name: [] for name in ways}
-    for i in range(rounds + 1):
-        for name in list(ways) if i % 2 else reversed(ways):
-            begin = time.perf_counter()
-            await ways[name]()
-            if i:
-                seconds[name].append(time.perf_counter() - begin)
-    return seconds
-
-
 async def at_once(way: Way, count: int, workers: int) -> float:
     """Seconds of `count` executions, `workers` at a time."""
     left = iter(range(count))
@@ -242,12 +204,6 @@ def memory_lines(moments: dict[str, dict[str, float]], executions: int) -> list[
     ]
 
 
-def print_table(lines: list[Line]) -> None:
-    rows = [("", "measured", "target, held", ""), ("---",) * 4, *(line.cells() for line in lines)]
-    for row in rows:
-        print(f"| {' | '.join(row)} |")
-
-
 # ---------------------------------------------------------------- one run
 async def docker_ways(stack: AsyncExitStack, image: str, inputs: Path) -> tuple[dict[str, Way], str]:
     """The two ways with containers, or why there are none."""
@@ -285,16 +241,6 @@ async def measured(rounds: int, executions: int, image: str) -> tuple[Isolation,
         lines += rate_lines(await rates(warm, rounds))
         moments = await endurance(embedded, warm, executions) if executions else {}
         return embedded.isolation, lines + memory_lines(moments, executions)
-
-
-def machine() -> dict[str, object]:
-    processors, load = len(os.sched_getaffinity(0)), os.getloadavg()[0]
-    return {
-        "processors": processors,
-        "python": platform.python_version(),
-        "kernel": platform.release(),
-        "load": round(load, 1),
-    }
 
 
 def main() -> None:

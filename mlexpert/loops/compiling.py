@@ -22,7 +22,7 @@ from mlexpert.loops import targets
 
 
 class CompileError(RuntimeError):
-    """The compiler refused the step; the message is its own, shortened."""
+    """The compiler refused the step (the message is its own, shortened) or did not end in time."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Request:
     exchange: str = "padded"
     grouped: str = ""
     float32_weights: bool = True
-    programs: tuple[str, ...] = ("score", "add", "update")
+    programs: tuple[str, ...] = ("head", "score", "add", "update")
     overrides: dict[str, Any] | None = None
 
 
@@ -61,14 +61,19 @@ class Compiled:
 
 
 def compile_elsewhere(request: Request, timeout_s: float = 3600) -> list[Compiled]:
-    """Raises CompileError with the compiler's own words."""
+    """Raises CompileError with the compiler's own words, or if it did not end in time."""
     target = targets.parse(request.target)
     environment = {**os.environ, **targets.environment(target, request.compiler)}
     command = [sys.executable, "-m", "mlexpert.loops.compiling"]
     question = json.dumps(asdict(request))
-    done = subprocess.run(
-        command, input=question, env=environment, capture_output=True, text=True, timeout=timeout_s, check=False
-    )
+    try:
+        done = subprocess.run(
+            command, input=question, env=environment, capture_output=True, text=True, timeout=timeout_s, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise CompileError(
+            f"compiling for {request.target} took more than {timeout_s:.0f} s and was stopped"
+        ) from error
     answer = done.stdout.strip().splitlines()[-1:] or [""]
     if done.returncode or not answer[0].startswith("["):
         raise CompileError(f"compiling for {request.target} failed: {_reason(done.stderr, done.returncode)}")

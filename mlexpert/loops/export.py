@@ -8,9 +8,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from mlexpert.loops import policies, screen
+from mlexpert.loops import policies, screen, setup
 from mlexpert.loops.settings import Config, ConfigError
-from mlexpert.loops.setup import model_of
 from mlexpert.loops.workdir import WorkdirError
 from mlexpert.model import hf
 from mlexpert.rollout import tokenizer as tokenizers
@@ -27,8 +26,9 @@ def run(config: Config, _: Path) -> None:
     if not vocabulary.exists():
         raise WorkdirError(f"{vocabulary} does not exist: --config.checkpoint must name the workdir of a finished run")
     tokenizer = tokenizers.load(vocabulary)
-    model = model_of(config, tokenizer)
-    params, version = policies.saved_in(checkpoint, model, config.policy)
+    loaded = setup.opened(config)
+    model = setup.model_of(config, tokenizer, loaded)
+    params, version = policies.saved_in(checkpoint, model, config.policy, loaded)
     hf.save(folder, model, params, _companions(tokenizer, vocabulary))
     screen.say(f"policy {config.policy!r} of {checkpoint}, version {version}, is in {folder} ({model.family})")
 

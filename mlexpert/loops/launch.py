@@ -21,6 +21,10 @@ LOOPS = (
     "sandbox_check",
     "chat",
     "export",
+    "grade",
+    "tasks",
+    "review",
+    "publish",
     "plan",
     "rehearse",
 )  # modules of this room with run(config, workdir)
@@ -75,6 +79,9 @@ def _expected_message(error: BaseException) -> str | None:
 
 
 def _expected() -> tuple[type[Exception], ...]:
+    from mlexpert.factory.export import ExportError
+    from mlexpert.factory.ledger import LedgerError
+    from mlexpert.factory.records import Quarantine
     from mlexpert.harness.journal import JournalError
     from mlexpert.loops.collect import SilentPolicyError
     from mlexpert.loops.hosts import HostsError
@@ -87,7 +94,7 @@ def _expected() -> tuple[type[Exception], ...]:
     from mlexpert.rollout.tokenizer import TokenizerError
     from mlexpert.sandbox.api import SandboxError
     from mlexpert.sandmle.make import FunnelError
-    from mlexpert.tasks.task import TaskError
+    from mlexpert.tasks.tables import TaskError
     from mlexpert.train.checkpoint import CheckpointError
 
     return (
@@ -97,13 +104,16 @@ def _expected() -> tuple[type[Exception], ...]:
         SandboxError,
         CheckpointError,
         EngineError,
+        ExportError,
         FloatingPointError,
         FunnelError,
         HostsError,
         InfrastructureError,
         JournalError,
+        LedgerError,
         MeshError,
         ModelFileError,
+        Quarantine,
         RecipeError,
         SilentPolicyError,
         TargetError,

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from mlexpert.loops import heldout, screen
+from mlexpert.loops import heldout, saved, screen, setup
 from mlexpert.loops.collect import Collectors
 from mlexpert.loops.setup import Stage
 from mlexpert.model.params import Params
@@ -65,11 +65,11 @@ class Learner:
 
     def restore(self) -> None:
         """Goes on from the newest checkpoint, or starts afresh (and forgets what an unsaved start left)."""
-        saved = checkpoint.restore_latest(self.folder, self.state)
-        if saved is None:
+        found = saved.restore(self.folder, self.state)
+        if found is None:
             self.collectors.forget_later()
             return
-        self.updates, self.state, books = saved
+        self.updates, self.state, books = found
         self.buffer.restore(books["buffer"])
         self.collectors.restore(books["collectors"])
         self.clock.restore(books["clock"])
@@ -99,9 +99,9 @@ async def learn(stage: Stage, tasks: Sequence[Task], reference: Params, engine: 
     train = stage.config.train
     learner = Learner(stage, tasks, reference, engine)
     learner.restore()
-    await weights.publish(engine, learner.state.params, learner.updates)
+    await weights.publish(engine, setup.served(stage, learner.state.params), learner.updates)
     if learner.updates == 0 and not checkpoint.steps(learner.folder):
-        checkpoint.save(learner.folder, 0, learner.state, learner.books())
+        saved.save(learner.folder, 0, learner.state, learner.books())
     writer = metrics.Writer(stage.workdir.path, learner.updates)
     async with asyncio.TaskGroup() as group:
         collecting = group.create_task(learner.collectors.run(train.concurrency), name="collectors")
@@ -132,7 +132,7 @@ async def _updates(learner: Learner, writer: metrics.Writer) -> None:
             if over or learner.updates % train.save_every == 0:
                 with learner.clock.phase("save"):
                     books = learner.books()
-                    await asyncio.to_thread(checkpoint.save, learner.folder, learner.updates, learner.state, books)
+                    await asyncio.to_thread(saved.save, learner.folder, learner.updates, learner.state, books)
 
 
 async def _update(learner: Learner, step: Any) -> dict[str, Any]:
@@ -149,7 +149,8 @@ async def _update(learner: Learner, step: Any) -> dict[str, Any]:
         learner.updates += 1
         learner.trained_tokens += int(batch.counts_W.sum())
     with clock.phase("sync"):
-        await weights.publish(learner.engine, learner.state.params, learner.updates)
+        served = setup.served(learner.stage, learner.state.params)
+        await weights.publish(learner.engine, served, learner.updates)
         ages = [buffer.age(window) for window in windows]
         buffer.advance(learner.updates)
         learner.collectors.changed.set()

@@ -25,7 +25,7 @@ HEADROOM = 0.1  # what is left free for what no plan sees: buffers of collective
 def run(config: Config, path: Path) -> None:
     """Prints the plan and leaves it in `plan.json`. Raises ConfigError, MeshError or TargetError."""
     target, model = targets.parse(config.target), preset(config.model.preset)
-    _check(config, model)
+    check_length(config.seq_len, model)
     with workdir.hold(path, config) as held:
         load = _load(config)
         shape = _mesh(config, model, target, load)
@@ -41,11 +41,10 @@ def run(config: Config, path: Path) -> None:
         workdir.write_atomic(held / "plan.json", json.dumps(found, indent=1))
 
 
-def _check(config: Config, model: ModelConfig) -> None:
-    if model.max_length and config.seq_len > model.max_length:
-        raise ConfigError(f"seq_len={config.seq_len}: {model.name} was made for at most {model.max_length} positions")
-    if config.compile not in ("auto", "cpu", "none"):
-        raise ConfigError(f"compile={config.compile!r}: one of auto, cpu, none")
+def check_length(length: int, model: ModelConfig) -> None:
+    """Raises ConfigError for rows longer than the model was made for."""
+    if 0 < model.max_length < length:
+        raise ConfigError(f"seq_len={length}: {model.name} was made for at most {model.max_length} positions")
 
 
 def _load(config: Config) -> Load:
@@ -142,7 +141,7 @@ def _compile(config: Config, target: Target, shape: MeshShape, load: Load) -> tu
     try:
         return compiling.compile_elsewhere(request), how
     except CompileError as error:
-        return [], f"{how}: REFUSED. {error}"
+        return [], f"{how}: DID NOT COMPILE. {error}"
 
 
 def _compiled_table(compiled: list[Compiled], note: str, memory: Memory, target: Target) -> str:
@@ -150,6 +149,7 @@ def _compiled_table(compiled: list[Compiled], note: str, memory: Memory, target:
         return f"compiler: {note}"
     # What lies on the device while a program runs that does not use it.
     beside = {
+        "head": 0,  # a part of "add", for itself
         "score": memory.weights + memory.optimizer,
         "add": memory.optimizer + memory.reference,
         "update": memory.reference,

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,9 +22,9 @@ import optax
 
 from mlexpert.corpus.episodes import Record
 from mlexpert.corpus.reskin import reskin
-from mlexpert.loops import examples, probe, screen, setup
+from mlexpert.loops import examples, probe, saved, screen, setup
 from mlexpert.loops.examples import Example
-from mlexpert.loops.pretrained import open_model
+from mlexpert.loops.pretrained import Pretrained
 from mlexpert.loops.settings import Config
 from mlexpert.loops.setup import Stage
 from mlexpert.loops.workdir import Workdir, WorkdirError
@@ -32,30 +33,32 @@ from mlexpert.model.config import ModelConfig
 from mlexpert.model.params import Params
 from mlexpert.rollout import tokenizer as tokenizers
 from mlexpert.sandbox.api import Sandbox
-from mlexpert.train import checkpoint, metrics, optimizer
+from mlexpert.train import metrics, optimizer
 from mlexpert.train.step import StepShape, TrainState, init_state, make_sft_step
 from mlexpert.types import Batch
 
 
 async def train_base(stage: Stage) -> Params:
-    """A policy that has read schema documents only, or the loaded model."""
-    if stage.config.model.load:
-        return open_model(Path(stage.config.model.load), stage.config.model.dtype).params()
-    config = stage.config.base
+    """A policy that has read schema documents only, or the loaded model; no adapters yet."""
+    if stage.loaded:
+        return stage.loaded.params()
+    config, plain = stage.config.base, replace(stage, model=replace(stage.model, lora=None))
     draw = partial(examples.documents, stage.renderer, stage.config.seed, stage.config.budget.executions)
-    start = weights.init(stage.model, jax.random.key(stage.config.seed))
-    return await _train(stage, "base", config, start, partial(_document_batch, draw, config))
+    start = weights.init(plain.model, jax.random.key(stage.config.seed))
+    return await _train(plain, "base", config, start, partial(_document_batch, draw, config))
 
 
 async def train_sft(stage: Stage, base: Params, records: Sequence[Record]) -> Params:
-    """The base policy after teacher episodes, each under fresh names every time it is shown."""
+    """The base policy after teacher episodes, each under fresh names every time it is shown. Of a model with adapters
+    they alone are trained."""
     config, seed = stage.config.sft, stage.config.seed
+    start = weights.adapt(base, stage.model, jax.random.key(seed))
 
     def example(i: int, epoch: int) -> Example:
         return examples.of_record(stage.renderer, reskin(records[i], np.random.default_rng((seed, epoch, i))))
 
     rows = examples.Rows(len(records), example, config.rows, config.row_length, seed)
-    return await _train(stage, "sft", config, base, rows.batch)
+    return await _train(stage, "sft", config, start, rows.batch)
 
 
 def _document_batch(draw: Callable[[int], Any], config: Config, step: int) -> Batch:
@@ -67,8 +70,8 @@ async def _train(stage: Stage, name: str, config: Config, start: Params, batch_o
     folder = stage.workdir / "checkpoints" / name
     muon = optimizer.sft_muon(stage.model, config.lr, config.steps, warmup=min(10, config.steps // 2))
     state = init_state(start, muon)
-    saved = checkpoint.restore_latest(folder, state)
-    done, state = (saved[0], saved[1]) if saved else (0, state)
+    found = saved.restore(folder, state)
+    done, state = (found[0], found[1]) if found else (0, state)
     if done >= config.steps:
         return state.params
     step = make_sft_step(stage.model, muon, StepShape(rows=config.rows))
@@ -83,9 +86,9 @@ async def _train(stage: Stage, name: str, config: Config, start: Params, batch_o
             writer.write(i, found)
             screen.advance(bar, _figures(found, copying))
             if (i + 1) % 100 == 0 and i + 1 < config.steps:
-                checkpoint.save(folder, i + 1, state, {}, keep=1)
+                saved.save(folder, i + 1, state, {}, keep=1)
     writer.close()
-    checkpoint.save(folder, config.steps, state, {}, keep=1)
+    saved.save(folder, config.steps, state, {}, keep=1)
     return state.params
 
 
@@ -109,32 +112,41 @@ def load(config: Config, held: Workdir, sandbox: Sandbox) -> tuple[Stage, Params
 
     Raises WorkdirError if the folder holds no such policy, CheckpointError if it was written for another model.
     """
-    if config.policy == "loaded":
-        model = open_model(Path(config.model.load), config.model.dtype)
-        return setup.make(config, held, model.agent_tokenizer(), sandbox), model.params(), 0
+    loaded = setup.opened(config)
+    if loaded and config.policy == "loaded":
+        stage = setup.make(config, held, loaded.agent_tokenizer(), sandbox, loaded)
+        return stage, weights.adapt(loaded.params(), stage.model, jax.random.key(0)), 0
     folder = Path(config.checkpoint)
     vocabulary = folder / "tokenizer.json"
     if not vocabulary.exists():
         raise WorkdirError(f"{vocabulary} does not exist: --config.checkpoint must name the workdir of a finished run")
-    stage = setup.make(config, held, tokenizers.load(vocabulary), sandbox)
-    saved = restore(stage, config.policy, folder)
-    return stage, *saved
+    stage = setup.make(config, held, tokenizers.load(vocabulary), sandbox, loaded)
+    return stage, *restore(stage, config.policy, folder)
 
 
 def restore(stage: Stage, policy: str, folder: Path | None = None) -> tuple[Params, int]:
     """(weights, version) of a saved policy of this run, or of the run in `folder`. Errors as `load`."""
-    return saved_in(folder or stage.workdir.path, stage.model, policy)
+    return saved_in(folder or stage.workdir.path, stage.model, policy, stage.loaded)
 
 
-def saved_in(folder: Path, model: ModelConfig, policy: str) -> tuple[Params, int]:
-    """(weights, version) of a saved policy of the run in `folder`. Errors as `load`."""
-    checkpoints = folder / "checkpoints"
-    like = jax.eval_shape(lambda: init_state(weights.init(model, jax.random.key(0)), _optimizer(model, policy)))
-    saved = checkpoint.restore_latest(checkpoints / policy, like)
-    if saved is None:
-        there = sorted(path.name for path in checkpoints.glob("*"))
-        raise WorkdirError(f"{checkpoints.parent} holds no policy {policy!r}; there are: {', '.join(there) or 'none'}")
-    return saved[1].params, saved[0]
+def saved_in(folder: Path, model: ModelConfig, policy: str, loaded: Pretrained | None) -> tuple[Params, int]:
+    """(weights, version) of a saved policy of the run in `folder`; where `model` has adapters, they are among the
+    weights, and the base policy's do nothing. Errors as `load`."""
+    plain, key = replace(model, lora=None), jax.random.key(0)
+    if model.lora is None or policy == "base":
+        like = jax.eval_shape(lambda: init_state(weights.init(plain, key), _optimizer(plain, policy)))
+        params, version = _saved(folder, policy, like)
+        return weights.adapt(params, model, key), version
+    base = loaded.params() if loaded else saved_in(folder, plain, "base", None)[0]
+    return _saved(folder, policy, init_state(weights.adapt(base, model, key), _optimizer(model, policy)))
+
+
+def _saved(folder: Path, policy: str, like: TrainState) -> tuple[Params, int]:
+    found = saved.restore(folder / "checkpoints" / policy, like)
+    if found is None:
+        there = sorted(path.name for path in (folder / "checkpoints").glob("*"))
+        raise WorkdirError(f"{folder} holds no policy {policy!r}; there are: {', '.join(there) or 'none'}")
+    return found[1].params, found[0]
 
 
 def _optimizer(model: ModelConfig, policy: str) -> optax.GradientTransformation:

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mlexpert.loops import screen, workdir
-from mlexpert.loops.plan import parse_mesh
+from mlexpert.loops.plan import check_length, parse_mesh
 from mlexpert.loops.settings import Config
 from mlexpert.loops.targets import GIB
 from mlexpert.model import budget, grouped
@@ -34,6 +34,7 @@ from mlexpert.types import Batch
 def run(config: Config, path: Path) -> None:
     """Prints one line a step and leaves `summary.json`. Raises MeshError, ConfigError, FloatingPointError."""
     model = preset(config.model.preset)
+    check_length(config.seq_len, model)
     shape = parse_mesh(config.mesh) if config.mesh else MeshShape(fsdp=jax.device_count())
     mesh = make_mesh(shape) if shape.devices > 1 else None
     rows = config.rows or shape.row_holders

@@ -31,11 +31,12 @@ def run(config: Config, path: Path) -> None:
 
 async def _run(config: Config, held: Workdir) -> None:
     screen.heading(1, STAGES, "micro tasks with an executed ladder of reference solutions")
-    train_tasks, held_out = tasksets.training(config, held), tasksets.held_out(config, held)
+    teaching, held_out = tasksets.teaching(config, held), tasksets.held_out(config, held)
+    train_tasks = tasksets.training(config, held)
     async with setup.open_sandbox(config) as sandbox:
         isolation = setup.isolation_line(sandbox.isolation)
         screen.say(f"  sandbox: {isolation}")
-        stage, sft_params = await sft.policy_before_rl(config, held, sandbox, train_tasks, STAGES)
+        stage, sft_params = await sft.policy_before_rl(config, held, sandbox, teaching, STAGES)
         async with setup.engine(stage, sft_params) as engine:
             screen.heading(5, STAGES, f"held-out evaluation: {heldout.protocol(config)}")
             before = await heldout.evaluate(stage, engine, held_out, "sft")
@@ -55,4 +56,4 @@ async def _train(stage: Stage, tasks: Sequence[Task], reference: Params, engine:
         workdir.finish(stage.workdir, "wirl", **learner.facts())
         return
     params, version = policies.restore(stage, "rl")
-    await weights.publish(engine, params, version)
+    await weights.publish(engine, setup.served(stage, params), version)

@@ -114,6 +114,8 @@ def _faults(config: Config) -> Iterator[str]:
     yield from _choice_faults(config)
     if "preset" in config.get("model", {}) and config.model.preset not in PRESETS:
         yield f"model.preset={config.model.preset!r}: known presets are {', '.join(PRESETS)}"
+    if "lora" in config.get("model", {}):
+        yield from _lora_faults(config.model.lora)
     if "episode" in config and "engine" in config and config.episode.context_tokens > config.engine.length:
         yield f"episode.context_tokens={config.episode.context_tokens} exceeds engine.length={config.engine.length}"
     if "train" in config:
@@ -123,7 +125,7 @@ def _faults(config: Config) -> Iterator[str]:
             yield f"sampling.temperature={config.sampling.temperature}: must be above 0"
         if not 0 < config.sampling.top_p <= 1:
             yield f"sampling.top_p={config.sampling.top_p}: must be in (0, 1]"
-    if "tasks" in config and config.tasks.n_held_out < 1:
+    if isinstance(config.get("tasks"), ConfigDict) and config.tasks.n_held_out < 1:
         yield "tasks.n_held_out must be at least 1: a result without held-out tasks says nothing"
 
 
@@ -133,6 +135,7 @@ _COUNTS = (
     *("budget.executions", "budget.steps", "budget.malformed"),
     *("sandbox.slots", "sandbox.memory_mb", "sandbox.pids", "sandbox.disk_mb", "train.batch_windows", "train.updates"),
     *("train.passes", "train.rows_per_micro", "train.concurrency", "train.save_every", "n", "max_tokens"),
+    *("seq_len", "steps", "vocab_chunk"),
 )
 _CHOICES = {
     "train.correction": ("weight_and_mask", "mask_only", "off"),
@@ -144,14 +147,20 @@ _CHOICES = {
     "sandbox.floor": tuple(STRENGTH),
     "split": SPLITS,
     "policy": ("base", "sft", "rl", "loaded"),
+    "compile": ("auto", "cpu", "none"),
+    "exchange": ("padded", "ragged"),
+    "grouped": ("", "blocked", "ragged_dot", "triton"),
 }
 
 
 def _count_faults(config: Config) -> Iterator[str]:
     flat = flatten(config)
     yield from (f"{key}={flat[key]}: must be at least 1" for key in _COUNTS if key in flat and flat[key] < 1)
-    if flat.get("train.max_age", 0) < 0:
-        yield f"train.max_age={flat['train.max_age']}: must not be negative"
+    for key in ("train.max_age", "rows", "support"):
+        if flat.get(key, 0) < 0:
+            yield f"{key}={flat[key]}: must not be negative"
+    if flat.get("capacity", 1) <= 0:
+        yield f"capacity={flat['capacity']}: a round between experts must be above 0"
     kinds = flat.get("tasks.kinds", flat["kinds"] if flat.get("loop") == "sandmle" else ())
     for kind in kinds:
         if kind not in KINDS:
@@ -170,6 +179,13 @@ def _choice_faults(config: Config) -> Iterator[str]:
     small = flat.get("engine.kind") == "embedded" and "corpus" in config and not flat.get("model.load")
     if small and (flat["budget.style"], flat["budget.feedback"]) != ("short", "blind"):
         yield "budget.style and budget.feedback: policies trained from scratch read the short, blind protocol only"
+
+
+def _lora_faults(lora: Config) -> Iterator[str]:
+    if lora.rank < 0:
+        yield f"model.lora.rank={lora.rank}: 0 trains all weights, from 1 on adapters of this rank"
+    if lora.alpha <= 0 or not lora.targets:
+        yield f"model.lora.alpha={lora.alpha}, model.lora.targets={lora.targets}: above 0, and at least one target"
 
 
 def _train_faults(config: Config) -> Iterator[str]:

@@ -6,7 +6,7 @@ import hashlib
 import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 
@@ -14,18 +14,19 @@ from mlexpert.harness import observation
 from mlexpert.harness.environment import Environment
 from mlexpert.harness.journal import Journal
 from mlexpert.harness.state import Budget
-from mlexpert.loops.pretrained import open_model
+from mlexpert.loops.pretrained import Pretrained, open_model
 from mlexpert.loops.settings import Config, ConfigError
 from mlexpert.loops.workdir import Workdir
-from mlexpert.model.config import ModelConfig, preset
-from mlexpert.model.params import Params
+from mlexpert.model import lora
+from mlexpert.model.config import Lora, ModelConfig, preset
+from mlexpert.model.params import Params, declare
 from mlexpert.rollout.embedded import EmbeddedEngine
 from mlexpert.rollout.episode import EpisodeLimits
 from mlexpert.rollout.renderer import Renderer, ToolStyle
 from mlexpert.rollout.tokenizer import Tokenizer
 from mlexpert.sandbox import choose
 from mlexpert.sandbox.api import Sandbox
-from mlexpert.tasks.grading import Grader
+from mlexpert.tasks.grader_process import ProcessGrader
 from mlexpert.tasks.task import Task
 from mlexpert.types import CreditRule, Isolation, Limits, Sampling
 
@@ -40,9 +41,10 @@ class Stage:
 
     config: Config
     workdir: Workdir
-    model: ModelConfig
+    model: ModelConfig  # as it is trained: with adapters, if there are any
     renderer: Renderer
     sandbox: Sandbox
+    loaded: Pretrained | None  # what `model.load` names
 
     @property
     def limits(self) -> EpisodeLimits:
@@ -53,24 +55,43 @@ class Stage:
         return Sampling(**self.config.sampling.to_dict())
 
 
-def make(config: Config, workdir: Workdir, tokenizer: Tokenizer, sandbox: Sandbox) -> Stage:
-    model = model_of(config, tokenizer)
+def opened(config: Config) -> Pretrained | None:
+    """What `model.load` names, None if it names nothing. Opened once a run: tokenizer, config and weights come from it.
+    Raises ModelFileError."""
+    return open_model(Path(config.model.load), config.model.dtype) if config.model.load else None
+
+
+def make(config: Config, workdir: Workdir, tokenizer: Tokenizer, sandbox: Sandbox, loaded: Pretrained | None) -> Stage:
+    """`loaded` is `opened(config)`. Raises ConfigError for what does not go together."""
+    model = model_of(config, tokenizer, loaded)
     if 0 < model.max_length < config.episode.context_tokens:
         raise ConfigError(
             f"episode.context_tokens={config.episode.context_tokens} exceeds the {model.max_length} positions that "
             f"{model.name} was made for"
         )
-    return Stage(config, workdir, model, renderer(config, tokenizer), sandbox)
+    return Stage(config, workdir, model, renderer(config, tokenizer), sandbox, loaded)
 
 
-def model_of(config: Config, tokenizer: Tokenizer) -> ModelConfig:
-    """The preset with as many embeddings as the tokenizer has tokens, or the loaded model as it is."""
-    if not config.model.load:
-        return preset(config.model.preset, vocab_size=tokenizer.vocab_size)
-    model = open_model(Path(config.model.load), config.model.dtype).config
-    if tokenizer.vocab_size > model.vocab_size:
-        raise ConfigError(f"{config.model.load} has {model.vocab_size} embeddings for {tokenizer.vocab_size} tokens")
+def model_of(config: Config, tokenizer: Tokenizer, loaded: Pretrained | None) -> ModelConfig:
+    """The preset with as many embeddings as the tokenizer has tokens, or the loaded model as it is; with adapters if
+    the config asks for them. Raises ConfigError."""
+    plain = loaded.config if loaded else preset(config.model.preset, vocab_size=tokenizer.vocab_size)
+    if tokenizer.vocab_size > plain.vocab_size:
+        raise ConfigError(f"{config.model.load} has {plain.vocab_size} embeddings for {tokenizer.vocab_size} tokens")
+    asked = config.model.lora
+    if not asked.rank:
+        return plain
+    try:
+        model = replace(plain, lora=Lora(asked.rank, asked.alpha, tuple(asked.targets)))
+        declare(model)
+    except ValueError as error:
+        raise ConfigError(f"model.lora: {error}") from error
     return model
+
+
+def served(stage: Stage, params: Params) -> Params:
+    """What the engine holds of a policy: its weights with the adapters added."""
+    return lora.merged(params, stage.model)[0]
 
 
 def renderer(config: Config, tokenizer: Tokenizer) -> Renderer:
@@ -85,7 +106,8 @@ def engine(stage: Stage, params: Params, version: int = 0) -> EmbeddedEngine:
         raise ConfigError(
             f"engine.kind={settings.kind!r} is not built yet: only 'embedded', which runs in this process"
         )
-    return EmbeddedEngine(stage.model, params, settings.slots, settings.length, settings.chunk, version)
+    weights, model = lora.merged(params, stage.model)
+    return EmbeddedEngine(model, weights, settings.slots, settings.length, settings.chunk, version)
 
 
 def require_runnable(config: Config) -> None:
@@ -102,7 +124,7 @@ async def open_sandbox(config: Config) -> AsyncIterator[Sandbox]:
     """Raises ConfigError for a kind below its own floor, SandboxError if nothing at or above the floor works here."""
     asked = config.sandbox
     try:
-        sandbox = await choose.started(asked.slots, asked.kind, asked.floor, asked.image, asked.runtime)
+        sandbox = await choose.started(asked.slots, asked.kind, asked.floor, asked.image, asked.runtime, asked.gpus)
     except ValueError as error:
         raise ConfigError(str(error)) from error
     try:
@@ -127,7 +149,7 @@ def environment(config: Config, held: Workdir, sandbox: Sandbox, task: Task, epi
     return Environment(
         task,
         sandbox,
-        grader(task).grade,
+        graders().grader(task),
         Budget(budget.executions, budget.steps, budget.malformed, budget.wall_s),
         Journal(journal_path(held, episode)),
         collected(held, episode),
@@ -159,9 +181,9 @@ def collected(workdir: Workdir, episode: str) -> Path:
 
 
 @cache
-def grader(task: Task) -> Grader:
-    """Answers are read once a task, in this process, which never runs what a policy wrote."""
-    return Grader(task)
+def graders() -> ProcessGrader:
+    """One for the whole run: a process that reads each task's answers once and never runs what a policy wrote."""
+    return ProcessGrader()
 
 
 def credit_rule(config: Config) -> CreditRule:

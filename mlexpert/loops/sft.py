@@ -15,7 +15,7 @@ from mlexpert.corpus import episodes
 from mlexpert.corpus.episodes import Record
 from mlexpert.harness.environment import Environment
 from mlexpert.loops import examples, heldout, policies, report, screen, setup, tasksets, workdir
-from mlexpert.loops.pretrained import open_model
+from mlexpert.loops.pretrained import Pretrained
 from mlexpert.loops.settings import Config
 from mlexpert.loops.setup import Stage
 from mlexpert.loops.workdir import Workdir
@@ -40,11 +40,11 @@ def run(config: Config, path: Path) -> None:
 
 async def _run(config: Config, held: Workdir) -> None:
     screen.heading(1, STAGES, "micro tasks with an executed ladder of reference solutions")
-    train_tasks, held_out = tasksets.training(config, held), tasksets.held_out(config, held)
+    teaching, held_out = tasksets.teaching(config, held), tasksets.held_out(config, held)
     async with setup.open_sandbox(config) as sandbox:
         isolation = setup.isolation_line(sandbox.isolation)
         screen.say(f"  sandbox: {isolation}")
-        stage, params = await policy_before_rl(config, held, sandbox, train_tasks, STAGES)
+        stage, params = await policy_before_rl(config, held, sandbox, teaching, STAGES)
         screen.heading(5, STAGES, f"held-out evaluation: {heldout.protocol(config)}")
         async with setup.engine(stage, params) as engine:
             lines = await heldout.evaluate(stage, engine, held_out, "sft")
@@ -61,11 +61,13 @@ async def policy_before_rl(
         cut for record in records if (cut := episodes.worth_imitating(record, config.corpus.eta, config.corpus.delta))
     ]
     screen.say(f"  outcome-guided supervision keeps {len(kept)} of {len(records)} episodes")
-    stage = setup.make(config, held, tokenizer(config, held, records), sandbox)
+    loaded = setup.opened(config)
+    stage = setup.make(config, held, tokenizer(config, held, records, loaded), sandbox, loaded)
     source = config.model.load and f"loaded from {config.model.load}"
     screen.heading(3, n_stages, f"base policy, {source or 'from scratch on schema documents'}")
     base = await policies.train_base(stage)
-    screen.heading(4, n_stages, "SFT on what outcome-guided supervision keeps")
+    adapters = f", adapters of rank {stage.model.lora.rank} alone" if stage.model.lora else ""
+    screen.heading(4, n_stages, f"SFT on what outcome-guided supervision keeps{adapters}")
     return stage, await policies.train_sft(stage, base, kept)
 
 
@@ -103,20 +105,20 @@ async def teacher_episodes(config: Config, held: Workdir, sandbox: Sandbox, task
     return found.records
 
 
-def tokenizer(config: Config, held: Workdir, records: Sequence[Record]) -> Tokenizer:
+def tokenizer(config: Config, held: Workdir, records: Sequence[Record], loaded: Pretrained | None) -> Tokenizer:
     """Trained once, on the very text that a renderer makes of the episodes and of schema documents; or the loaded
     model's own."""
     path = held / "tokenizer.json"
     if not path.exists():
         draft = path.with_name("tokenizer.json.draft")
-        tokenizers.save(_made(config, records), draft)
+        tokenizers.save(_made(config, records, loaded), draft)
         draft.replace(path)
     return tokenizers.load(path)
 
 
-def _made(config: Config, records: Sequence[Record]) -> Tokenizer:
-    if config.model.load:
-        return open_model(Path(config.model.load), config.model.dtype).agent_tokenizer()
+def _made(config: Config, records: Sequence[Record], loaded: Pretrained | None) -> Tokenizer:
+    if loaded:
+        return loaded.agent_tokenizer()
     plain = setup.renderer(config, tokenizers.train((), 300))  # one token a byte
     return tokenizers.train(_texts(config, plain, records), config.tokenizer.vocab_size)
 

@@ -7,6 +7,7 @@ pattern; its arrays are stacked on axis 0 ("layer") over the repetitions of the 
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import jax
@@ -47,22 +48,30 @@ def abstract(config: ModelConfig) -> Params:
 
 def init(config: ModelConfig, key: jax.Array) -> Params:
     """Initial values; each weight draws from its own key, so adding a weight changes no other."""
+    return jax.tree_util.tree_map_with_path(partial(_draw, key), declare(config))
 
-    def draw(path: tuple[Any, ...], weight: Weight) -> jax.Array:
-        kind, value = weight.init
-        if kind == "constant":
-            return jnp.full(weight.shape, value, weight.dtype)
-        own_key = jax.random.fold_in(key, _stable_hash(_draw_name(path)))
-        if kind == "log_uniform":
-            return jnp.log(jax.random.uniform(own_key, weight.shape, minval=0.01, maxval=value)).astype(weight.dtype)
-        return (value * jax.random.normal(own_key, weight.shape)).astype(weight.dtype)
 
-    return jax.tree_util.tree_map_with_path(draw, declare(config))
+def adapt(plain: Params, config: ModelConfig, key: jax.Array) -> Params:
+    """The very arrays of a plain model with fresh adapters beside them, which change nothing yet; as they are where
+    `config` has none."""
+    if config.lora is None:
+        return plain
+    return lora.join(jax.tree_util.tree_map_with_path(partial(_draw, key), lora.split(declare(config))[0]), plain)
 
 
 def count(config: ModelConfig) -> int:
     """Number of parameters."""
     return sum(math.prod(weight.shape) for weight in jax.tree.leaves(declare(config)))
+
+
+def _draw(key: jax.Array, path: tuple[Any, ...], weight: Weight) -> jax.Array:
+    kind, value = weight.init
+    if kind == "constant":
+        return jnp.full(weight.shape, value, weight.dtype)
+    own_key = jax.random.fold_in(key, _stable_hash(_draw_name(path)))
+    if kind == "log_uniform":
+        return jnp.log(jax.random.uniform(own_key, weight.shape, minval=0.01, maxval=value)).astype(weight.dtype)
+    return (value * jax.random.normal(own_key, weight.shape)).astype(weight.dtype)
 
 
 def _draw_name(path: tuple[Any, ...]) -> str:

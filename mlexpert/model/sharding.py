@@ -147,5 +147,6 @@ def check_rows(shape: MeshShape, rows: int, length: int) -> None:
     if rows % n or length % shape.sequence:
         raise MeshError(
             f"mesh {shape} splits rows over {n} and positions over {shape.sequence}: "
-            f"{rows} rows of {length} positions do not divide; change rows_per_micro or row_length"
+            f"{rows} rows of {length} positions do not divide; take rows in multiples of {n} (rows, rows_per_micro), "
+            f"positions in multiples of {shape.sequence} (seq_len, row_length)"
         )

@@ -14,7 +14,9 @@ from jax.sharding import PartitionSpec as P
 
 from mlexpert.model import lora, params
 from mlexpert.model.config import ModelConfig
+from mlexpert.model.transformer import unembedding
 from mlexpert.train import spread
+from mlexpert.train.logprobs import token_logprobs_and_entropy
 from mlexpert.train.losses import WirlLoss
 from mlexpert.train.optimizer import rl_adamw
 from mlexpert.train.step import Micro, StepShape, make_score, rl_programs
@@ -23,7 +25,8 @@ from mlexpert.train.step import Micro, StepShape, make_score, rl_programs
 def lower_rl_step(
     config: ModelConfig, shape: StepShape, length: int, support: int = 0, float32_weights: bool = True
 ) -> Iterator[tuple[str, jax.stages.Lowered]]:
-    """The programs of one RL step with AdamW and a KL term, in the order of a step: score, add, update.
+    """The programs of one RL step with AdamW and a KL term, in the order of a step: score, add, update; before them the
+    part of `add` that makes log-probs of hidden states and differentiates them, alone: head.
 
     `length` is that of a row, `support` the width of the recorded sampling supports (0: none).
     """
@@ -31,10 +34,30 @@ def lower_rl_step(
     weights = _weights(config, place, "float32" if float32_weights else config.dtype)
     micro, row = _micro(shape, place, length, support), _tokens((shape.rows, length), jnp.float32, place)
     programs = rl_programs(config, optimizer, WirlLoss(), 1.0, shape)
+    yield "head", _lower_head(config, shape, micro)
     yield "score", make_score(config, 1.0, shape).lower(_weights(config, place, config.dtype), micro)
     trained, grads = lora.split(weights)[0], lora.split(_weights(config, place, "float32"))[0]
     yield "add", programs.add.lower(weights, grads, micro, (None, row))
     yield "update", programs.update.lower(trained, _state(optimizer, trained, place), _scalar(place), grads)
+
+
+def _lower_head(config: ModelConfig, shape: StepShape, micro: Micro) -> jax.stages.Lowered:
+    place = shape.placement(config)
+
+    def loss(hidden_BxTxD: jax.Array, table: Any, micro: Micro) -> jax.Array:
+        logprob_BxT, entropy_BxT = token_logprobs_and_entropy(
+            *(hidden_BxTxD, unembedding(table, config), micro.tokens_BxT, micro.segments_BxT, 1.0),
+            *(micro.support_BxTxK, spread.head_layout(config, place, shape.chunk), place.parallel),
+        )
+        return jnp.sum(micro.weight_BxT * (logprob_BxT + entropy_BxT))
+
+    name = "embedding" if config.tied_embedding else "unembedding"
+    table = {name: _weights(config, place, config.dtype)[name]}
+    hidden = _tokens((*micro.tokens_BxT.shape, config.d_model), config.dtype, place)
+    split = {name: place.specs[name]} if place.specs else {}
+    specs = (spread.TOKENS, split, spread.TOKENS)
+    program = spread.on_devices(jax.grad(loss, argnums=(0, 1)), place, specs, specs[:2])
+    return program.lower(hidden, table, micro)
 
 
 def _weights(config: ModelConfig, place: spread.Placement, dtype: str) -> Any:

@@ -202,7 +202,7 @@ def test_a_loaded_model_takes_the_place_of_the_base_policy(tmp_path):
     assert jax.tree.all(jax.tree.map(lambda one, other: bool((one == other).all()), params, tree))
     settings.episode.context_tokens = 401
     with pytest.raises(ConfigError, match=r"episode\.context_tokens=401 exceeds the 400 positions"):
-        setup.make(settings, None, stage.renderer.tokenizer, None)
+        setup.make(settings, None, stage.renderer.tokenizer, None, setup.opened(settings))
 
 
 def test_tags_that_a_chat_model_lacks_take_its_free_rows(model):

@@ -1,6 +1,7 @@
 """Several processes make the step that one makes, and find each other's checkpoints."""
 
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -21,7 +22,7 @@ def run(processes, folder):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
-    flags = f"--xla_force_host_platform_device_count={DEVICES // processes} --xla_backend_optimization_level=0"
+    flags = re.sub(r"(device_count)=\d+", rf"\1={DEVICES // processes}", os.environ["XLA_FLAGS"])
     environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)}
     result = folder / f"result{processes}.npz"
     arguments = [sys.executable, str(PROGRAM), address, str(processes)]

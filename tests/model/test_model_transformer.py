@@ -129,9 +129,7 @@ def test_gradients_are_finite_and_reach_every_weight_also_when_recomputed(config
             states**3 * (segments > 0)[..., None]
         ).sum()
 
-    gradient = jax.jit(jax.grad(loss), static_argnums=1)(
-        values, replace(config, remat="layer" if config.sparse else "matrices")
-    )
+    gradient = jax.jit(jax.grad(loss), static_argnums=1)(values, replace(config, remat=remat))
     assert all(jnp.isfinite(leaf).all() and jnp.abs(leaf).max() > 0 for leaf in jax.tree.leaves(gradient))
 
 
