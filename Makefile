@@ -6,7 +6,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 REQUIREMENTS ?= requirements.txt
 REQUIREMENTS_DEV ?= requirements-dev.txt
 
-.PHONY: wirl smoke test test-docker proofs lint bench clean python
+.PHONY: wirl smoke test test-docker test-compile proofs lint bench clean python
 
 wirl: .venv/ready
 	.venv/bin/python experiments/run.py --config=configs/wirl.py --workdir=runs/wirl
@@ -14,18 +14,29 @@ wirl: .venv/ready
 smoke: .venv/ready
 	.venv/bin/python experiments/run.py --config=configs/wirl.py:smoke --workdir=runs/smoke
 
+# Tests run in WORKERS processes, file by file: what a file has started or compiled serves all of its tests. Each takes
+# about 3 GiB. `.venv/bin/python -m pytest FILE` runs a few in one process.
+WORKERS ?= 2
+PYTEST := .venv/bin/python -m pytest -n $(WORKERS) --dist loadfile
+
 test: .venv/ready-dev
-	.venv/bin/python -m pytest
+	$(PYTEST)
 
 # Starts an engine of its own, unless one answers already, and makes the image in it. CI adds --optional: a machine
 # where no engine is possible then skips these tests and says so.
 ENGINE ?= third_party/docker_engine/with_engine.sh
 test-docker: .venv/ready-dev
 	$(ENGINE) bash -ec 'test -n "$$MLEXPERT_NO_ENGINE" || .venv/bin/python third_party/sandbox_image/pack.py; \
-		.venv/bin/python -m pytest -m "docker and not slow"'
+		$(PYTEST) -m "docker and not slow"'
 
+# Compiles training steps for TPUs and H200s that are not here. The compilers (1.1 GB, for the versions of the lock file:
+# REQUIREMENTS=requirements.lock) lie in a folder of their own, where nothing else that uses JAX finds them.
+test-compile: .venv/ready-dev .venv/compilers/ready
+	PYTHONPATH=.venv/compilers JAX_PLATFORMS=cpu .venv/bin/python -m pytest -rs tests/loops/test_compile.py
+
+# Most of them are runs of their own, so they may be divided at will.
 proofs: .venv/ready-dev
-	.venv/bin/python -m pytest -m slow
+	$(PYTEST) --dist worksteal -m slow
 
 lint: .venv/ready-dev
 	.venv/bin/ruff check .
@@ -33,9 +44,11 @@ lint: .venv/ready-dev
 	.venv/bin/pyright --pythonpath .venv/bin/python
 	.venv/bin/lint-imports
 
+# TORCH_PYTHON=<a Python with torch, see third_party/transformers_bench> adds the comparison with transformers.
 bench: .venv/ready
 	.venv/bin/python -m experiments.bench.sandbox
 	.venv/bin/python -m experiments.bench.engine
+	.venv/bin/python -m experiments.bench.model $(if $(TORCH_PYTHON),--torch_python=$(TORCH_PYTHON))
 
 python:
 	@test -n "$(PYTHON)" || { echo "error: mlexpert needs Python 3.11, 3.12 or 3.13 as python3 (or make PYTHON=/path/to/python)"; exit 2; }
@@ -50,6 +63,11 @@ python:
 
 .venv/ready-dev: .venv/ready requirements-dev.txt
 	.venv/bin/python -m pip install -q --disable-pip-version-check -r $(REQUIREMENTS_DEV)
+	@touch $@
+
+.venv/compilers/ready: .venv/bin/python requirements-compile.txt
+	.venv/bin/python -m pip install -q --disable-pip-version-check --no-deps --upgrade --target .venv/compilers \
+		-r requirements-compile.txt
 	@touch $@
 
 clean:
