@@ -225,6 +225,7 @@ def refuse(): raise BlockingIOError("no process")
 os.fork = refuse
 processes.kill_uid(uid, 60.0)
 print(processes._of_uid(uid))
+processes.kill_below()  # reaps: until somebody does, the dead count against the limit of their user
 """
     assert supervised(source) == "[]\n"
 
