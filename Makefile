@@ -6,7 +6,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 REQUIREMENTS ?= requirements.txt
 REQUIREMENTS_DEV ?= requirements-dev.txt
 
-.PHONY: wirl smoke test test-docker test-compile proofs lint bench clean python
+.PHONY: wirl smoke test test-docker test-compile fuzz proofs lint bench clean python
 
 wirl: .venv/ready
 	.venv/bin/python experiments/run.py --config=configs/wirl.py --workdir=runs/wirl
@@ -33,6 +33,10 @@ test-docker: .venv/ready-dev
 # REQUIREMENTS=requirements.lock) lie in a folder of their own, where nothing else that uses JAX finds them.
 test-compile: .venv/ready-dev .venv/compilers/ready
 	PYTHONPATH=.venv/compilers JAX_PLATFORMS=cpu .venv/bin/python -m pytest -rs tests/loops/test_compile.py
+
+# A minute of mutilated submissions: no crash, no hang, no growing memory.
+fuzz: .venv/ready-dev
+	PYTHONPATH=. .venv/bin/python tests/tasks/fuzz_submission.py --seconds 60 --seed 1
 
 # Most of them are runs of their own, so they may be divided at will.
 proofs: .venv/ready-dev
