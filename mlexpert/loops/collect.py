@@ -108,8 +108,8 @@ class Collectors:
             )
         if self.barren_in_a_row >= MAX_BARREN_IN_A_ROW:
             raise SilentPolicyError(
-                f"the last {self.barren_in_a_row} episodes ended without one execution: {dict(self.endings)}. The "
-                "policy writes no tool calls. Train it longer before RL (base.steps, sft.steps) or lower train.lr"
+                f"the last {self.barren_in_a_row} episodes ended without one execution: {dict(self.endings)}. "
+                + _remedy(self.endings)
             )
 
     def task(self, number: int) -> Task:
@@ -164,3 +164,13 @@ class Collectors:
         for path in (self.stage.workdir / "episodes").glob("rl-*.jsonl"):
             if int(path.stem.split("-")[1]) >= self.started:
                 path.unlink()
+
+
+def _remedy(endings: Counter[str]) -> str:
+    """What to do when nothing is executed, by how most episodes ended."""
+    if endings.most_common(1)[0][0] == Ending.CONTEXT:
+        return (
+            "The tasks' descriptions do not fit into the context: raise episode.context_tokens, engine.length and "
+            "train.row_length, or choose tasks with shorter ones"
+        )
+    return "The policy writes no tool calls. Train it longer before RL (base.steps, sft.steps) or lower train.lr"

@@ -167,12 +167,19 @@ def executions(lines: Iterable[Mapping[str, Any]]) -> dict[str, int]:
 def protocol(config: Config) -> str:
     """The line without which a number means nothing."""
     budget, sampling = config.budget, config.sampling
-    named = config.tasks.get("folder")
-    tasks = f"the tasks of {named}" if named else f"{config.tasks.n_held_out} held-out tasks"
-    tasks += "" if named else f" (seed {config.tasks.held_out_seed})"
     return (
-        f"{config.eval.runs} runs of {tasks}; "
+        f"{config.eval.runs} runs of {_which(config)}; "
         f"budget {budget.executions} executions, {budget.steps} steps; feedback {budget.feedback}; "
         f"T {sampling.temperature:g}, top-p {sampling.top_p:g}, top-k {sampling.top_k}; "
         "answer: last named, else last valid"
     )
+
+
+def _which(config: Config) -> str:
+    """Which tasks `tasksets.held_out` gives, in words."""
+    folder, train_folder = config.tasks.get("folder"), config.tasks.get("train_folder")
+    if train_folder and (not folder or Path(folder).resolve() == Path(train_folder).resolve()):
+        return f"the tasks of {train_folder} whose sources are held out"
+    if folder:
+        return f"the tasks of {folder}"
+    return f"{config.tasks.n_held_out} held-out tasks (seed {config.tasks.held_out_seed})"

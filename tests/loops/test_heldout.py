@@ -1,8 +1,10 @@
 import json
+from collections import Counter
 
 import pytest
 
-from mlexpert.loops import heldout
+from configs import wirl
+from mlexpert.loops import collect, heldout
 from mlexpert.types import Credit, Ending, Episode, Medal, Outcome, Verdict, VerdictStatus
 
 
@@ -35,3 +37,24 @@ def test_a_torn_last_line_is_played_again(tmp_path):
 
 def test_no_lines_of_a_fresh_evaluation(tmp_path):
     assert heldout.read(tmp_path / "none.jsonl") == []
+
+
+@pytest.mark.parametrize(
+    ("folder", "train_folder", "said"),
+    [
+        ("", "", "64 held-out tasks (seed 20261129);"),
+        ("theirs", "", "the tasks of theirs;"),
+        ("theirs", "ours", "the tasks of theirs;"),
+        ("", "ours", "the tasks of ours whose sources are held out;"),
+        ("ours/", "ours", "the tasks of ours whose sources are held out;"),
+    ],
+)
+def test_the_protocol_names_the_tasks_that_are_played(folder, train_folder, said):
+    config = wirl.laptop()
+    config.tasks.update(folder=folder, train_folder=train_folder)
+    assert heldout.protocol(config).startswith(f"3 runs of {said}")
+
+
+def test_what_to_do_when_nothing_is_executed():
+    assert "episode.context_tokens" in collect._remedy(Counter(context=40, done=24))
+    assert "sft.steps" in collect._remedy(Counter(malformed=40, done=24))
