@@ -24,10 +24,9 @@ import jax
 import numpy as np
 from absl import app, flags
 
-from experiments.bench import model_gpu, model_grouped, model_ours
+from experiments.bench import heap, model_gpu, model_grouped, model_ours
 from experiments.bench.model_torch import TorchError, TorchSide
 from experiments.bench.turns import Line, in_turns, machine, print_table
-from mlexpert.loops import heap
 from mlexpert.model import hf
 from mlexpert.model.config import ModelConfig, preset
 from mlexpert.model.params import Params, count, init
@@ -37,7 +36,7 @@ TORCH = flags.DEFINE_string("torch_python", "", "A Python with torch and transfo
 COMPILE = flags.DEFINE_bool("torch_compile", False, "The other side's forward pass through torch.compile (minutes).")
 ROUNDS = flags.DEFINE_integer("rounds", 7, "Turns of every side.", lower_bound=1)
 THREADS = flags.DEFINE_integer("threads", 0, "Processors of either side; 0: all that this process may use.")
-HEAP = flags.DEFINE_bool("keep_heap", False, "Our side keeps the memory that it frees (see loops/heap.py).")
+HEAP = flags.DEFINE_bool("keep_heap", False, "Our side keeps the memory that it frees (see heap.py).")
 JSON = flags.DEFINE_string("json", "", "File for the numbers.")
 
 ROWS, LENGTH = 8, 256  # of an update

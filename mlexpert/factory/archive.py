@@ -18,7 +18,7 @@ call to the next.
 
 from __future__ import annotations
 
-import hashlib
+import filecmp
 import re
 import shutil
 import tempfile
@@ -218,7 +218,7 @@ def _merge(source: Path, target: Path, archive: Path, meter: Meter) -> None:
     for path in sorted(p for p in source.rglob("*") if p.is_file()):
         place = target / path.relative_to(source)
         if place.exists():
-            if place.is_file() and _sha256(place) == _sha256(path):
+            if place.is_file() and filecmp.cmp(place, path, shallow=False):
                 meter.skipped.append(f"{archive.name}: {place.name} is there already, with the same content")
                 continue
             raise refuse(meter.archive, f"{archive.name} in it and {place.name} beside it differ; keep one of them")
@@ -227,8 +227,3 @@ def _merge(source: Path, target: Path, archive: Path, meter: Meter) -> None:
         except (FileExistsError, NotADirectoryError) as error:
             raise refuse(meter.archive, f"{archive.name} in it needs a folder where a file is; rename it") from error
         path.rename(place)
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -17,10 +17,11 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
+from mlexpert.tasks import seal
+from mlexpert.tasks.tables import KINDS
 from mlexpert.tasks.task import Provenance
 
-RECIPES = ("ready", "random", "stratified", "grouped", "temporal", "source")
-COLUMN_KINDS = ("id", "text", "number", "label", "time", "file")
+RECIPES = tuple(recipe for recipe in seal.RECIPES if recipe != "generated")  # rows here come from somewhere
 Severity = Literal["note", "warn", "refuse"]
 
 
@@ -108,7 +109,7 @@ class Blueprint:
     labels: tuple[
         str, ...
     ] = ()  # all classes, the positive one last; (): read from the target if the metric has labels
-    columns: Mapping[str, str] = field(default_factory=dict, hash=False)  # column -> COLUMN_KINDS, where known
+    columns: Mapping[str, str] = field(default_factory=dict, hash=False)  # column -> tables.KINDS, where known
     recipe: str = "random"
     group_column: str = ""  # grouped: no value on both sides; source: whole values are held out
     time_column: str = ""  # temporal: the latest rows are held out
@@ -204,8 +205,8 @@ def _problem_of_names(plan: Blueprint) -> str:
             return f"{name} {str(path)!r} leaves the folder of the raw files"
     if not plan.target_columns or len(set(plan.target_columns)) < len(plan.target_columns):
         return f"target_columns {list(plan.target_columns)} must be distinct and at least one"
-    if wrong := {column: kind for column, kind in plan.columns.items() if kind not in COLUMN_KINDS}:
-        return f"kinds of columns {wrong} are unknown; known: {', '.join(COLUMN_KINDS)}"
+    if wrong := {column: kind for column, kind in plan.columns.items() if kind not in KINDS}:
+        return f"kinds of columns {wrong} are unknown; known: {', '.join(KINDS)}"
     if lost := [column for column in plan.drop if column in (plan.id_column, *plan.target_columns)]:
         return f"drop names {lost[0]!r}, which is the id or a target"
     return ""

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mlexpert.loops import screen, setup, statistics
+from mlexpert.loops import screen, setup, statistics, tasksets
 from mlexpert.loops.settings import Config
 from mlexpert.loops.setup import Stage
 from mlexpert.loops.workdir import WorkdirError
@@ -177,9 +177,8 @@ def protocol(config: Config) -> str:
 
 def _which(config: Config) -> str:
     """Which tasks `tasksets.held_out` gives, in words."""
-    folder, train_folder = config.tasks.get("folder"), config.tasks.get("train_folder")
-    if train_folder and (not folder or Path(folder).resolve() == Path(train_folder).resolve()):
-        return f"the tasks of {train_folder} whose sources are held out"
-    if folder:
+    if folder := tasksets.named_held_out(config):
         return f"the tasks of {folder}"
+    if config.tasks.get("train_folder"):
+        return f"the tasks of {config.tasks.train_folder} whose sources are held out"
     return f"{config.tasks.n_held_out} held-out tasks (seed {config.tasks.held_out_seed})"

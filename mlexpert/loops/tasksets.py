@@ -29,14 +29,15 @@ def training(config: Config, held: Workdir) -> list[Task]:
     if not config.tasks.get("train_folder"):
         return teaching(config, held)
     folder = Path(config.tasks.train_folder)
-    tasks, split = _unrejected(folder), _split(folder, config.tasks.seed)
+    every = load_set(folder)
+    tasks, split = _unrejected(folder, every), _split(folder, every, config.tasks.seed)
     mine = [task for task in tasks if _source(task) not in split.held_out]
     _say("held out by source", [task.id for task in tasks if task not in mine])
     if not mine:
         raise TaskError(f"{folder}: every task is rejected or held out; nothing is left to train on")
     sources.refuse_held_out(mine, split)
-    if config.tasks.get("folder") and Path(config.tasks.folder).resolve() != folder.resolve():
-        _refuse_shared(mine, load_set(Path(config.tasks.folder)))
+    if held_out_folder := named_held_out(config):
+        _refuse_shared(mine, load_set(held_out_folder))
     screen.say(f"  training on {len(mine)} tasks of {folder}")
     return mine
 
@@ -49,22 +50,31 @@ def teaching(config: Config, held: Workdir) -> list[Task]:
 def held_out(config: Config, held: Workdir) -> list[Task]:
     """Disjoint from training by seed, domain and column names; or `tasks.folder`, a set that exists already; or the
     held-out sources of `tasks.train_folder`."""
-    folder, train_folder = config.tasks.get("folder"), config.tasks.get("train_folder")
-    if folder and (not train_folder or Path(folder).resolve() != Path(train_folder).resolve()):
-        return _unrejected(Path(folder))
-    if not train_folder:
+    if folder := named_held_out(config):
+        return _unrejected(folder, load_set(folder))
+    if not config.tasks.get("train_folder"):
         return _made(held, config, "held_out", config.tasks.n_held_out, config.tasks.held_out_seed)
-    split = _split(Path(train_folder), config.tasks.seed)
-    tasks = [task for task in _unrejected(Path(train_folder)) if _source(task) in split.held_out]
+    folder = Path(config.tasks.train_folder)
+    every = load_set(folder)
+    split = _split(folder, every, config.tasks.seed)
+    tasks = [task for task in _unrejected(folder, every) if _source(task) in split.held_out]
     if not tasks:
-        raise TaskError(f"{train_folder}: no source of it is held out; name a set with tasks.folder")
+        raise TaskError(f"{folder}: no source of it is held out; name a set with tasks.folder")
     return tasks
 
 
+def named_held_out(config: Config) -> Path | None:
+    """`tasks.folder`, unless it is the training set itself, of which only the held-out sources are."""
+    folder, train_folder = config.tasks.get("folder"), config.tasks.get("train_folder")
+    if not folder or (train_folder and Path(folder).resolve() == Path(train_folder).resolve()):
+        return None
+    return Path(folder)
+
+
 # ---------------------------------------------------------------- sets that were made before
-def _unrejected(folder: Path) -> list[Task]:
+def _unrejected(folder: Path, tasks: Sequence[Task]) -> list[Task]:
     """The set without what reviewers rejected. Raises TaskError if nothing is left."""
-    tasks, made = load_set(folder), decisions.read(folder)
+    made = decisions.read(folder)
     standings = {task.id: decisions.standing(task, made) for task in tasks}
     kept = [task for task in tasks if not standings[task.id].is_barred]
     _say("rejected by review", [id for id, stand in standings.items() if stand.is_barred])
@@ -76,9 +86,9 @@ def _unrejected(folder: Path) -> list[Task]:
     return kept
 
 
-def _split(folder: Path, seed: int) -> Sources:
+def _split(folder: Path, tasks: Sequence[Task], seed: int) -> Sources:
     """The recorded split of the set's sources; sources that are new to it are assigned and recorded."""
-    tasks, recorded = load_set(folder), sources.recorded(folder)
+    recorded = sources.recorded(folder)
     known = {*recorded.train, *recorded.held_out} if recorded else set()
     if fresh := sorted({_source(task) for task in tasks} - known):
         share, seed = (recorded.share, recorded.seed) if recorded else (HELD_OUT_SHARE, seed)
