@@ -52,6 +52,7 @@ lint: .venv/ready-dev
 bench: .venv/ready
 	.venv/bin/python -m experiments.bench.sandbox
 	.venv/bin/python -m experiments.bench.engine
+	.venv/bin/python -m experiments.bench.grading
 	.venv/bin/python -m experiments.bench.model $(if $(TORCH_PYTHON),--torch_python=$(TORCH_PYTHON))
 
 python:

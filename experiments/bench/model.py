@@ -47,18 +47,16 @@ SAME_TOKENS = 0.9  # share of the greedy tokens at least: a tie breaks either wa
 
 MODELS = {
     "MoE": preset("tiny", name="MoE", n_experts=32, experts_per_token=4, d_expert=128, qk_norm_gain=1.0),
-    "dense": ModelConfig(
+    "dense": preset(
+        "tiny_dense",
         name="dense",
-        family="qwen3",
         vocab_size=2048,
         d_model=512,
         n_layers=8,
         n_heads=8,
-        n_kv_heads=2,
         head_dim=64,
         d_ff=1536,
-        rope_theta=1e4,
-        tied_embedding=True,
+        qk_norm_gain=1.0,
     ),
 }
 
@@ -163,7 +161,7 @@ async def measured() -> list[Line]:
     with ExitStack() as stack:
         torch = stack.enter_context(TorchSide(TORCH.value)) if TORCH.value else None
         lines = await both_sides(torch)
-    return lines + await model_grouped.lines(ROUNDS.value) + model_gpu.lines()
+    return lines + await model_grouped.lines(ROUNDS.value) + await model_gpu.lines()
 
 
 def main(_: list[str]) -> None:

@@ -6,9 +6,6 @@ so. `grouped` and `real_model` take sizes, so that a CPU can run them small.
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -18,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.bench import model_grouped, model_ours
-from experiments.bench.turns import Line
+from experiments.bench.turns import Line, Way, in_turns
 from mlexpert.loops import recipes
 from mlexpert.loops.pretrained import open_model
 from mlexpert.model.config import ModelConfig
@@ -28,6 +25,7 @@ from mlexpert.rollout.embedded import EmbeddedEngine
 
 RECIPE = Path(__file__).resolve().parents[2] / "third_party" / "models" / "qwen2_5_coder.toml"
 SQUARE, REPEATS = 8192, 20
+BATCHES, UPDATES = 3, 5  # what is timed of the real model
 
 
 @dataclass(frozen=True)
@@ -64,31 +62,31 @@ EXPERTS = (Experts(256, 512), Experts(128, 768))
 REAL = "Qwen2.5-Coder-0.5B"
 
 
-def lines() -> list[Line]:
+async def lines() -> list[Line]:
     if jax.default_backend() != "gpu":
         shares = [f"{experts.name}, {way}" for experts in EXPERTS for way in ("forward", "forward and backward")]
         note = "skipped: JAX sees no GPU here"
         missing = [Line(f"{share}, share of the measured peak", None, "", note=note) for share in shares]
         return [*missing, *(Line(f"{REAL}, {what}", None, "", note=note) for what in ("decoding", "training step"))]
-    peak = measured_peak(SQUARE)
+    peak = await measured_peak(SQUARE)
     found = [Line(f"{jax.devices()[0].device_kind}, {SQUARE}^3 bfloat16", peak / 1e12, "TFLOP/s")]
     for experts in EXPERTS:
-        found += grouped(experts, peak, default_backend())
+        found += await grouped(experts, peak, default_backend())
     try:
         folder = recipes.ready(recipes.read(RECIPE), recipes.CACHE)
     except recipes.RecipeError as error:
         return [*found, Line(REAL, None, "", note=str(error))]
     model = open_model(folder, "bfloat16")
-    return found + real_model(REAL, model.config, model.params(), Load())
+    return found + await real_model(REAL, model.config, model.params(), Load())
 
 
-def measured_peak(size: int) -> float:
+async def measured_peak(size: int) -> float:
     """FLOP/s of a square bfloat16 product."""
     square = jax.random.normal(jax.random.key(0), (size, size), jnp.bfloat16)
-    return 2.0 * size**3 / seconds(jax.jit(jnp.matmul), square, square)
+    return 2.0 * size**3 / await seconds(model_grouped.way(jax.jit(jnp.matmul), (square, square)), REPEATS)
 
 
-def grouped(experts: Experts, peak: float, backend: str) -> list[Line]:
+async def grouped(experts: Experts, peak: float, backend: str) -> list[Line]:
     """Useful FLOP/s over the peak: padding and routing count as time, not as work."""
     sizes = (experts.tokens, experts.chosen, experts.n_groups, experts.d_in, experts.d_out)
     given = model_grouped.problem(*sizes, dtype="bfloat16")
@@ -98,23 +96,28 @@ def grouped(experts: Experts, peak: float, backend: str) -> list[Line]:
         ("forward", model_grouped.forward, 1),
         ("forward and backward", model_grouped.forward_and_backward, 3),
     ):
-        spent = seconds(make(backend, given.blocks.block), *arguments)
+        spent = await seconds(model_grouped.way(make(backend, given.blocks.block), arguments), REPEATS)
         share = products * experts.flops / spent / peak
         note = f"{backend}, {experts.tokens} tokens x {experts.chosen}, {1000 * spent:.2f} ms"
         found.append(Line(f"{experts.name}, {what}, share of the measured peak", 100 * share, "%", note=note))
     return found
 
 
-def real_model(name: str, config: ModelConfig, params: Params, load: Load) -> list[Line]:
+async def real_model(name: str, config: ModelConfig, params: Params, load: Load) -> list[Line]:
     """Decoding in the model's own precision; updates on float32 weights."""
     rng = np.random.default_rng(0)
     ids_SxP = rng.integers(config.vocab_size, size=(load.slots, load.prompt), dtype=np.int32)
     ids_BxT = rng.integers(config.vocab_size, size=(load.rows, load.length), dtype=np.int32)
-    drawn = load.slots * load.new / asyncio.run(_decoding(config, params, ids_SxP, load.new))
+    async with EmbeddedEngine(config, params, load.slots, load.prompt + load.new, chunk=16) as engine:
+
+        async def batch() -> None:
+            await model_ours.turns(engine, ids_SxP, load.new, model_ours.DRAWN, seed=0)
+
+        drawn = load.slots * load.new / await seconds(batch, BATCHES)
     trained = jax.tree.map(lambda weight: weight.astype(jnp.float32), params)
     config = replace(config, remat="matrices")
     update = model_ours.updates(config, trained, ids_BxT, model_ours.Adam(lr=1e-6))
-    spent = asyncio.run(_updates(update))
+    spent = await seconds(update, UPDATES)
     return [
         Line(f"{name}, decoding, {load.slots} at once", drawn, "tokens/s", note=config.dtype),
         Line(
@@ -126,32 +129,6 @@ def real_model(name: str, config: ModelConfig, params: Params, load: Load) -> li
     ]
 
 
-async def _decoding(config: ModelConfig, params: Params, ids_SxP: np.ndarray, new: int) -> float:
-    """Seconds of one batch of turns, prompts included; the first, which compiles, does not count."""
-    spent = []
-    async with EmbeddedEngine(config, params, len(ids_SxP), ids_SxP.shape[1] + new, chunk=16) as engine:
-        for _ in range(4):
-            begin = time.perf_counter()
-            await model_ours.turns(engine, ids_SxP, new, model_ours.DRAWN, seed=0)
-            spent.append(time.perf_counter() - begin)
-    return median(spent[1:])
-
-
-async def _updates(update: Callable) -> float:
-    spent = []
-    for _ in range(6):
-        begin = time.perf_counter()
-        await update()
-        spent.append(time.perf_counter() - begin)
-    return median(spent[1:])
-
-
-def seconds(function: Callable, *arguments: jax.Array) -> float:
-    """Median of `REPEATS` calls, each waited for, after one that compiles."""
-    jax.block_until_ready(function(*arguments))
-    spent = []
-    for _ in range(REPEATS):
-        begin = time.perf_counter()
-        jax.block_until_ready(function(*arguments))
-        spent.append(time.perf_counter() - begin)
-    return median(spent)
+async def seconds(way: Way, rounds: int) -> float:
+    """Median of some calls, after one that compiles."""
+    return median((await in_turns({"": way}, rounds))[""])

@@ -68,7 +68,7 @@ async def lines(rounds: int) -> list[Line]:
     found = []
     for what, make in (("forward", forward), ("forward and backward", forward_and_backward)):
         ways = {
-            side: _way(make(side, groups.block), (rows, given.weights_GxDxF, groups.sizes_G))
+            side: way(make(side, groups.block), (rows, given.weights_GxDxF, groups.sizes_G))
             for side, (rows, groups) in sides.items()
         }
         seconds = {side: median(each) for side, each in (await in_turns(ways, rounds)).items()}
@@ -86,8 +86,10 @@ def require_same(given: Problem) -> None:
     np.testing.assert_allclose(padded, exact, atol=1e-4 * float(jnp.abs(exact).max()))
 
 
-def _way(function: Callable, arguments: tuple[jax.Array, ...]) -> Way:
-    async def way() -> object:
+def way(function: Callable, arguments: tuple[jax.Array, ...]) -> Way:
+    """A call that is waited for."""
+
+    async def call() -> object:
         return jax.block_until_ready(function(*arguments))
 
-    return way
+    return call

@@ -11,7 +11,7 @@ import stat
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
@@ -116,14 +116,15 @@ def _is_tar(head: bytes) -> bool:
     return len(head) == 512 and head[257:262] == b"ustar"
 
 
-def open_archive(archive: Path, kind: str, root: Path, meter: Meter) -> list[str]:
-    """Writes the members below `root`; their paths."""
+def open_archive(archive: Path, kind: str, root: Path, meter: Meter) -> None:
+    """Writes the members below `root`."""
     try:
         if kind == "zip":
-            return list(_unzip(archive, root, meter))
-        if kind.startswith("tar"):
-            return list(_untar(archive, kind, root, meter))
-        return [_inflate(archive, kind, root, meter)]
+            _unzip(archive, root, meter)
+        elif kind.startswith("tar"):
+            _untar(archive, kind, root, meter)
+        else:
+            _inflate(archive, kind, root, meter)
     except Quarantine:
         raise
     except (*_BROKEN, OSError) as error:
@@ -136,7 +137,7 @@ def open_archive(archive: Path, kind: str, root: Path, meter: Meter) -> list[str
 
 
 # ---------------------------------------------------------------- members
-def _unzip(archive: Path, root: Path, meter: Meter) -> Iterator[str]:
+def _unzip(archive: Path, root: Path, meter: Meter) -> None:
     with zipfile.ZipFile(archive) as opened:
         for member in opened.infolist():
             where = _place(archive, member.filename, meter)
@@ -152,10 +153,9 @@ def _unzip(archive: Path, root: Path, meter: Meter) -> Iterator[str]:
                 raise refuse(archive, f"{member.filename!r} is packed with {method}; unpack it and zip it again")
             with opened.open(member) as source:
                 _write(archive, source, root, where, meter)
-            yield where.as_posix()
 
 
-def _untar(archive: Path, kind: str, root: Path, meter: Meter) -> Iterator[str]:
+def _untar(archive: Path, kind: str, root: Path, meter: Meter) -> None:
     opener = _OPENERS.get(kind.removeprefix("tar."), open)
     with opener(archive, "rb") as file, tarfile.open(fileobj=_Small(file), mode="r:") as opened:  # type: ignore
         for member in opened:
@@ -167,7 +167,6 @@ def _untar(archive: Path, kind: str, root: Path, meter: Meter) -> Iterator[str]:
             source = opened.extractfile(member)
             assert source is not None  # a regular file
             _write(archive, source, root, where, meter)
-            yield where.as_posix()
         # Without the two blocks of zeros at its end a tar may have lost members, and tarfile does not say so.
         if file.tell() - opened.offset < 512:
             raise EOFError("no end of archive")
@@ -189,12 +188,11 @@ class _Small:
         return self.file.read(size)
 
 
-def _inflate(archive: Path, kind: str, root: Path, meter: Meter) -> str:
+def _inflate(archive: Path, kind: str, root: Path, meter: Meter) -> None:
     name = archive.name.removesuffix(f".{kind}")
     name = name if name != archive.name else f"{name}.unpacked"
     with _OPENERS[kind](archive, "rb") as source:
         _write(archive, source, root, PurePosixPath(name), meter)
-    return name
 
 
 def _place(archive: Path, name: str, meter: Meter) -> PurePosixPath | None:

@@ -8,6 +8,7 @@ Which board a task uses, how many teams it has and how many of its rows have no 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,7 +28,6 @@ class Boards:
     private: tuple[float, ...]
     public: tuple[float, ...]
     no_score: int = 0  # rows of both boards without a finite score
-    digest: str = ""
 
     @property
     def name(self) -> str:
@@ -44,7 +44,7 @@ def find(plan: Blueprint, raw: Raw, folder: Path | None) -> Boards | None:
 
     Raises Quarantine("build", ...) for a board that should be there and is not, or that cannot be read.
     """
-    place = place_of(plan, raw, folder)
+    place = _place(plan, raw, folder)
     if place is None:
         return None
     paths = _paths(place)
@@ -60,10 +60,10 @@ def find(plan: Blueprint, raw: Raw, folder: Path | None) -> Boards | None:
         )
     no_score = sum(map(len, found.values())) - sum(map(len, scores.values()))
     competition = raw.id if (raw.folder / plan.board).exists() else plan.board
-    return Boards(competition, scores.get("private", ()), scores.get("public", ()), no_score, digest(place))
+    return Boards(competition, scores.get("private", ()), scores.get("public", ()), no_score)
 
 
-def place_of(plan: Blueprint, raw: Raw, folder: Path | None) -> Path | None:
+def _place(plan: Blueprint, raw: Raw, folder: Path | None) -> Path | None:
     """Where the board of a blueprint is looked for."""
     if not plan.board:
         return None
@@ -74,6 +74,13 @@ def place_of(plan: Blueprint, raw: Raw, folder: Path | None) -> Path | None:
 def digest(place: Path | None) -> str:
     """SHA-256 of each board file there, joined; "" without one."""
     return " ".join(sha256(path) for path in _paths(place).values()) if place else ""
+
+
+def write(folder: Path, name: str, scores: Sequence[str]) -> None:
+    """A board as `find` reads it; `scores` as they are spelled, in the order of rank."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = ["rank,score", *(f"{rank},{score}" for rank, score in enumerate(scores, start=1))]
+    (folder / f"{name}_leaderboard.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def _paths(place: Path) -> dict[str, Path]:

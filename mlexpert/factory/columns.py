@@ -22,9 +22,14 @@ _QUARTER = re.compile(r"(\d{4})[ -]?Q([1-4])")
 _DATE = re.compile(r"(\d{1,2})[/.](\d{1,2})[/.](\d{4})(.*)")
 
 
+def values(cells: Sequence[str]) -> np.ndarray:
+    """float64, NaN where a cell is no number."""
+    return np.array([number(cell) for cell in cells], dtype=np.float64)
+
+
 def numbers(cells: Sequence[str]) -> np.ndarray:
     """float64, NaN for a gap. Raises ValueError naming the row of a cell that is neither."""
-    values_R = np.array([number(cell) for cell in cells], dtype=np.float64)
+    values_R = values(cells)
     for row in np.flatnonzero(~np.isfinite(values_R)).tolist():
         if cells[row] not in GAPS:
             raise ValueError(f"{cells[row][:40]!r} in row {row + 1} is not a number")
@@ -41,7 +46,7 @@ def times(cells: Sequence[str]) -> np.ndarray:
     values_R = np.full(len(cells), np.nan)
     if not shown:
         return values_R
-    if np.isfinite(plain := np.array([number(cell) for cell in shown])).all():
+    if np.isfinite(plain := values(shown)).all():
         values_R[filled] = plain
         return values_R
     dates = pd.to_datetime(pd.Series(_as_iso(shown)), format="ISO8601", utc=True, errors="coerce")
@@ -50,6 +55,13 @@ def times(cells: Sequence[str]) -> np.ndarray:
         raise ValueError(f"{cells[row][:40]!r} in row {row + 1} is no time; write it as 2020-12-31 or 2020-12-31 23:59")
     values_R[filled] = (dates - pd.Timestamp(0, tz="UTC")).dt.total_seconds().to_numpy()
     return values_R
+
+
+def times_of(*sides: Sequence[str]) -> list[np.ndarray]:
+    """`times` of one column on several sides. It is read as a whole: the rows of one side alone may not show whether
+    day or month comes first."""
+    whole_R = times([cell for cells in sides for cell in cells])
+    return np.split(whole_R, np.cumsum([len(cells) for cells in sides])[:-1])
 
 
 def _as_iso(cells: Sequence[str]) -> list[str]:

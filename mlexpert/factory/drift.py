@@ -24,9 +24,8 @@ from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import StratifiedKFold, cross_val_predict
 from threadpoolctl import threadpool_limits
 
-from mlexpert.factory.columns import times
+from mlexpert.factory.columns import times_of, values
 from mlexpert.factory.features import Pair, coded, varied
-from mlexpert.tasks.metrics import number
 
 ADVERSARIAL = "adversarial AUC"
 MOST_LABELS = 30
@@ -92,11 +91,11 @@ def adversarial(train: pd.DataFrame, test: pd.DataFrame, kinds: Mapping[str, str
 
 
 def _numbers(one: Sequence[str], other: Sequence[str]) -> float:
-    return ks(*(np.array([number(cell) for cell in cells], dtype=np.float64) for cells in (one, other)))
+    return ks(values(one), values(other))
 
 
 def _times(one: Sequence[str], other: Sequence[str]) -> float:
-    return ks(times(one), times(other))
+    return ks(*times_of(one, other))
 
 
 def _lengths(one: Sequence[str], other: Sequence[str]) -> float:

@@ -16,7 +16,7 @@ import pandas as pd
 from scipy import sparse
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from mlexpert.factory.columns import times
+from mlexpert.factory.columns import times_of
 from mlexpert.tasks.metrics import number
 
 MAX_CODES = 200  # labels of a column that get a code of their own
@@ -146,7 +146,7 @@ def _frequent(cells: Sequence[str], limit: int) -> list[tuple[str, int]]:
 
 def _time(train: Sequence[str], test: Sequence[str]) -> Pair:
     """The time itself, and where it is a date: the time of day, the day of the week and of the year, as circles."""
-    return _pair(*(calendar(times(cells)) for cells in (train, test)))
+    return _pair(*map(calendar, times_of(train, test)))
 
 
 def calendar(times_R: np.ndarray) -> np.ndarray:

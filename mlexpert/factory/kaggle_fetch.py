@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import datetime
 import json
+import math
 import re
 import shutil
 import zipfile
@@ -18,11 +19,12 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-from mlexpert.factory import archive
+from mlexpert.factory import archive, boards
 from mlexpert.factory.archive_members import DAMAGED, Limits
 from mlexpert.factory.kaggle_client import KaggleError, call
 from mlexpert.factory.metric_names import metric_named
 from mlexpert.factory.records import Blueprint, Lead, Quarantine, Raw
+from mlexpert.tasks.metrics import number
 from mlexpert.tasks.task import Provenance
 
 BOARD, FACTS = ".kaggle/board", ".kaggle/facts.json"
@@ -172,13 +174,10 @@ def _keep_board(table: Path, folder: Path) -> dict[str, Any]:
         rows = csv.DictReader(file)
         column = next((field for field in rows.fieldnames or [] if field.lower() == "score"), "")
         scores = [(row[column] or "").strip() for row in rows] if column else []
-    kept = [score for score in scores if re.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", score)]
+    kept = [score for score in scores if math.isfinite(number(score))]
     if not kept:
         return {"problem": f"{table.name} has no scores"}
-    folder.mkdir(parents=True, exist_ok=True)
-    lines = [f"{rank},{score}" for rank, score in enumerate(kept, start=1)]
-    target = folder / f"{'private' if kind == 'private' else 'public'}_leaderboard.csv"
-    target.write_text("\n".join(["rank,score", *lines]) + "\n", encoding="utf-8")
+    boards.write(folder, "private" if kind == "private" else "public", kept)
     fetched = datetime.datetime.now(datetime.UTC).date().isoformat()
     return {
         "board": kind,

@@ -16,10 +16,18 @@ from typing import Any
 
 from mlexpert.factory.mlebench_answers import hidden_of
 from mlexpert.factory.mlebench_metrics import BY_NAME
-from mlexpert.factory.prepared import Prepared, heading, is_lfs_pointer, lay_out, planned
+from mlexpert.factory.prepared import (
+    Prepared,
+    competitions,
+    heading,
+    is_lfs_pointer,
+    lay_out,
+    lead_of,
+    planned,
+    sample_columns,
+)
 from mlexpert.factory.records import Lead, Origin, Quarantine, Raw
-from mlexpert.tasks.tables import TaskError, header
-from mlexpert.tasks.task import SAMPLE, Provenance
+from mlexpert.tasks.task import SAMPLE
 
 VERSION = "1"
 _SAMPLES = (
@@ -37,10 +45,7 @@ def origin(data: Path, checkout: Path | None = None, only: Sequence[str] = (), b
     """
 
     def discover() -> list[Lead]:
-        if not data.is_dir():
-            raise Quarantine("discover", f"{data} is no folder; name the data folder of `mlebench prepare`")
-        names = only or sorted(path.name for path in data.iterdir() if path.is_dir() and not path.name.startswith("."))
-        return [_lead(data / name, boards is not None and (boards / name).is_dir()) for name in names]
+        return [_lead(folder, boards) for folder in competitions(data, only, "`mlebench prepare`")]
 
     def fetch(lead: Lead, folder: Path) -> Raw:
         return read_competition(Path(lead.where["folder"]), lead, folder, checkout)
@@ -48,14 +53,9 @@ def origin(data: Path, checkout: Path | None = None, only: Sequence[str] = (), b
     return Origin(discover, fetch, planned, VERSION)
 
 
-def _lead(folder: Path, has_board: bool = False) -> Lead:
-    url = f"https://www.kaggle.com/competitions/{folder.name}"
-    provenance = Provenance("mle-bench", url, "the competition's rules", False, folder.name.lower())
-    private = folder / "prepared" / "private"
-    files = sorted(private.iterdir()) if private.is_dir() else []
-    state = [[path.name, path.stat().st_size, path.stat().st_mtime_ns] for path in files]
-    where = {"folder": str(folder.resolve()), "private": state, "board": folder.name if has_board else ""}
-    return Lead(folder.name, folder.name, provenance, where)
+def _lead(folder: Path, boards: Path | None) -> Lead:
+    has_board = boards is not None and (boards / folder.name).is_dir()
+    return lead_of("mle-bench", folder, folder / "prepared" / "private", board=folder.name if has_board else "")
 
 
 def read_competition(source: Path, lead: Lead, folder: Path, checkout: Path | None = None) -> Raw:
@@ -71,21 +71,15 @@ def read_competition(source: Path, lead: Lead, folder: Path, checkout: Path | No
     sample = _sample(public, private)
     text, title = _text(source.name, public, checkout)
     board, note = _board(source, checkout)
+    hidden = hidden_of(grader, private, sample_columns(sample))
     prepared = Prepared(
-        source.name, title, public, sample, hidden_of(grader, private, _header(sample)), grader.metric, grader.settings,
-        text, grader.onehot, str(lead.where["board"]), {"private": board} if board else {},
+        source.name, title, public, sample, hidden, grader.metric, grader.settings, text, grader.onehot,
+        str(lead.where["board"]), {"private": board} if board else {},
     )  # fmt: skip
     lay_out(prepared, folder / "files")
     note = f"{note}, another one is used" if lead.where["board"] and not board else note
     told = "; ".join(filter(None, ("split by MLE-bench's own preparation", note, grader.differs)))
     return Raw(lead.id, folder / "files", replace(lead.provenance, note=told), title, text)
-
-
-def _header(path: Path) -> list[str]:
-    try:
-        return header(path)
-    except TaskError as error:
-        raise Quarantine("fetch", f"the sample submission cannot be read: {error}") from error
 
 
 def _sample(public: Path, private: Path) -> Path:
@@ -106,7 +100,7 @@ def _text(name: str, public: Path, checkout: Path | None) -> tuple[str, str]:
     text = found[0].read_text(encoding="utf-8-sig", errors="replace")
     config = places[-1].with_name("config.yaml")
     named = re.search(r"^name:\s*(.+)$", config.read_text(encoding="utf-8"), re.M) if config.is_file() else None
-    title = named.group(1).strip().strip("\"'") if named else heading(text, name.replace("-", " ").capitalize())
+    title = named.group(1).strip().strip("\"'") if named else heading(text, name)
     return text, title
 
 

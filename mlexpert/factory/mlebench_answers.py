@@ -134,12 +134,19 @@ def _as_it_stands(grader: Grader, table: pd.DataFrame, targets: Sequence[str]) -
 def _onehot(grader: Grader, private: Path, labels: Sequence[str]) -> Hidden:
     path = _file(private, {grader.id, *labels})
     table = _read(path, {grader.id, *labels})
-    shares_RxC = table[list(labels)].to_numpy(dtype=str).astype(float)
+    truth = pd.DataFrame({grader.id: table[grader.id], grader.targets[0]: one_label(table, labels, path.name)})
+    return Hidden(truth, grader.id, tuple(grader.targets), tuple(labels), path.name)
+
+
+def one_label(table: pd.DataFrame, labels: Sequence[str], file: str) -> np.ndarray:
+    """The label of every row, of one column per label with a single 1. Raises Quarantine naming the file."""
+    try:
+        shares_RxC = table[list(labels)].to_numpy(dtype=str).astype(float)
+    except ValueError as error:
+        raise Quarantine("fetch", f"{file}: a column of a label holds no number ({error}); prepare it again") from error
     if not ((shares_RxC == 1).sum(axis=1) == 1).all():
-        raise Quarantine("fetch", f"{path.name}: a row has not one 1 among {list(labels)[:5]}; prepare it again")
-    truth = np.array(labels, dtype=object)[shares_RxC.argmax(axis=1)]
-    table = pd.DataFrame({grader.id: table[grader.id], grader.targets[0]: truth})
-    return Hidden(table, grader.id, tuple(grader.targets), tuple(labels), path.name)
+        raise Quarantine("fetch", f"{file}: a row has not one 1 among {list(labels)[:5]}; prepare it again")
+    return np.array(labels, dtype=object)[shares_RxC.argmax(axis=1)]
 
 
 def _keep(flags: Sequence[bool]) -> list[str]:

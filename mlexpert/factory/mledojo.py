@@ -19,17 +19,25 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
-from mlexpert.factory.mlebench_answers import Hidden, hidden_of, in_order, labels_of_cells
+from mlexpert.factory.mlebench_answers import Hidden, hidden_of, in_order, labels_of_cells, one_label
 from mlexpert.factory.mlebench_metrics import BY_NAME, DIGITS
 from mlexpert.factory.mledojo_metric import Read, read_metric
-from mlexpert.factory.prepared import Prepared, heading, is_lfs_pointer, lay_out, planned
+from mlexpert.factory.prepared import (
+    Prepared,
+    competitions,
+    heading,
+    is_lfs_pointer,
+    lay_out,
+    lead_of,
+    planned,
+    sample_columns,
+)
 from mlexpert.factory.records import Lead, Origin, Quarantine, Raw, digest
-from mlexpert.tasks.metrics import METRICS, Needs
-from mlexpert.tasks.tables import TaskError, header, read_table
-from mlexpert.tasks.task import SAMPLE, Provenance
+from mlexpert.tasks.metrics import METRICS, Needs, number
+from mlexpert.tasks.tables import TaskError, read_table
+from mlexpert.tasks.task import SAMPLE
 
 VERSION = "1"
 _ANSWERS = "test_answer.csv"
@@ -41,10 +49,8 @@ def origin(data: Path, checkout: Path | None = None, metrics: Path | None = None
     chosen = _chosen(metrics)
 
     def discover() -> list[Lead]:
-        if not data.is_dir():
-            raise Quarantine("discover", f"{data} is no folder; name the folder that MLE-Dojo's preparation wrote")
-        names = only or sorted(path.name for path in data.iterdir() if path.is_dir() and not path.name.startswith("."))
-        return [_lead(data / name) for name in names]
+        folders = competitions(data, only, "MLE-Dojo's preparation")
+        return [lead_of("mle-dojo", folder, _home(folder) / "private") for folder in folders]
 
     def fetch(lead: Lead, folder: Path) -> Raw:
         return read_competition(Path(lead.where["folder"]), lead, folder, checkout, chosen)
@@ -70,15 +76,6 @@ def _home(folder: Path) -> Path:
     return folder / "data" if (folder / "data").is_dir() else folder
 
 
-def _lead(folder: Path) -> Lead:
-    url = f"https://www.kaggle.com/competitions/{folder.name}"
-    provenance = Provenance("mle-dojo", url, "the competition's rules", False, folder.name.lower())
-    private = _home(folder) / "private"
-    files = sorted(path for path in private.iterdir() if path.is_file()) if private.is_dir() else []
-    state = [[path.name, path.stat().st_size, path.stat().st_mtime_ns] for path in files]
-    return Lead(folder.name, folder.name, provenance, {"folder": str(folder.resolve()), "private": state})
-
-
 def read_competition(source: Path, lead: Lead, folder: Path, checkout: Path | None, chosen: Mapping[str, Any]) -> Raw:
     """Raises Quarantine: not prepared, no answers, an open metric, or parts that do not fit together."""
     public, private = _home(source) / "public", _home(source) / "private"
@@ -87,11 +84,11 @@ def read_competition(source: Path, lead: Lead, folder: Path, checkout: Path | No
             raise Quarantine("fetch", f"{source.name} is not prepared: there is no {path.parent.name}/{path.name}; "
                              "run MLE-Dojo's preparation again")  # fmt: skip
     text = _text(source.name, public, checkout)
-    sample_columns = _header(public / SAMPLE)
-    hidden, metric, settings, onehot, told = _understood(source, private, sample_columns, checkout, chosen)
+    asked = sample_columns(public / SAMPLE)
+    hidden, metric, settings, onehot, told = _understood(source, private, asked, checkout, chosen)
     boards = {kind: _board(private / f"{kind}_leaderboard.csv") for kind in ("public", "private")}
     boards = {kind: scores for kind, scores in boards.items() if scores}
-    title = heading(text, source.name.replace("-", " ").capitalize())
+    title = heading(text, source.name)
     prepared = Prepared(
         source.name, title, public, public / SAMPLE, hidden, metric, settings, text, onehot, boards=boards
     )
@@ -99,13 +96,6 @@ def read_competition(source: Path, lead: Lead, folder: Path, checkout: Path | No
     teams = ", ".join(f"{kind} leaderboard of {len(scores)} teams" for kind, scores in boards.items())
     note = f"split by MLE-Dojo's own preparation; metric from {told}; {teams or 'no leaderboard'}"
     return Raw(lead.id, folder / "files", replace(lead.provenance, note=note), title, text)
-
-
-def _header(path: Path) -> list[str]:
-    try:
-        return header(path)
-    except TaskError as error:
-        raise Quarantine("fetch", f"{path.name} cannot be read: {error}") from error
 
 
 def _text(name: str, public: Path, checkout: Path | None) -> str:
@@ -121,14 +111,7 @@ def _board(path: Path) -> list[str]:
     if not path.is_file() or is_lfs_pointer(path):
         return []
     with path.open(encoding="utf-8-sig", newline="") as file:
-        return [row["score"] for row in csv.DictReader(file) if _is_finite(row.get("score"))]
-
-
-def _is_finite(text: str | None) -> bool:
-    try:
-        return text is not None and math.isfinite(float(text))
-    except ValueError:
-        return False
+        return [row["score"] for row in csv.DictReader(file) if math.isfinite(number(row.get("score") or ""))]
 
 
 # ---------------------------------------------------------------- metric
@@ -181,21 +164,12 @@ def _by_columns(
                          "columns or of all values together; name the metric in the map of metrics")  # fmt: skip
     if read.metric == "logloss" and len(others) > 1 and set(others) <= set(table):
         wanted, labels = ["label"], tuple(others)
-        hidden = Hidden(_one_label(table, key, others), key, ("label",), labels, _ANSWERS)
+        truth = pd.DataFrame({key: table[key], "label": one_label(table, others, _ANSWERS)})
+        hidden = Hidden(truth, key, ("label",), labels, _ANSWERS)
         return hidden, read.metric, read.settings, True, told
     kept, labels = _labelled(read.metric, table.loc[:, [key, *wanted]], wanted)
     hidden = Hidden(kept, key, tuple(wanted), labels, _ANSWERS)
     return hidden, read.metric, _completed(read, kept, wanted), False, told
-
-
-def _one_label(table: pd.DataFrame, key: str, labels: Sequence[str]) -> pd.DataFrame:
-    try:
-        shares_RxC = table[list(labels)].to_numpy(dtype=str).astype(float)
-    except ValueError as error:
-        raise Quarantine("fetch", f"{_ANSWERS}: a column of a label holds no number ({error})") from error
-    if not ((shares_RxC == 1).sum(axis=1) == 1).all():
-        raise Quarantine("fetch", f"{_ANSWERS}: a row has not one 1 among {list(labels)[:5]}")
-    return pd.DataFrame({key: table[key], "label": np.array(labels, dtype=object)[shares_RxC.argmax(axis=1)]})
 
 
 def _labelled(metric: str, table: pd.DataFrame, targets: Sequence[str]) -> tuple[pd.DataFrame, tuple[str, ...]]:

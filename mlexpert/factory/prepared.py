@@ -23,11 +23,12 @@ from typing import Any
 
 import pandas as pd
 
+from mlexpert.factory import boards
 from mlexpert.factory.mlebench_answers import Hidden, in_order, labels_of_cells, labels_of_table
-from mlexpert.factory.records import Blueprint, Quarantine, Raw, from_json, to_json
+from mlexpert.factory.records import Blueprint, Lead, Quarantine, Raw, from_json, to_json
 from mlexpert.tasks.metrics import METRICS, Needs, UndefinedMetric, bind
 from mlexpert.tasks.tables import TaskError, column, header, read_table
-from mlexpert.tasks.task import DESCRIPTION, SAMPLE
+from mlexpert.tasks.task import DESCRIPTION, SAMPLE, Provenance
 
 ANSWERS, BOARD, PLAN, PUBLIC = "answers.csv", "board", "plan.json", "public"
 _LFS = b"version https://git-lfs.github.com/spec/"
@@ -55,6 +56,40 @@ class Prepared:
     boards: Mapping[str, Sequence[str]] = field(default_factory=dict)  # "private", "public" -> scores, best first
 
 
+# ---------------------------------------------------------------- what there is
+def competitions(data: Path, only: Sequence[str], written_by: str) -> list[Path]:
+    """The folders of those named, or of all. Raises Quarantine("discover", ...) if `data` is no folder."""
+    if not data.is_dir():
+        raise Quarantine("discover", f"{data} is no folder; name the one that {written_by} wrote")
+    names = only or sorted(path.name for path in data.iterdir() if path.is_dir() and not path.name.startswith("."))
+    return [data / name for name in names]
+
+
+def lead_of(source: str, folder: Path, private: Path, **where: Any) -> Lead:
+    """A competition of Kaggle that the benchmark `source` prepared; other private files make it another lead."""
+    url = f"https://www.kaggle.com/competitions/{folder.name}"
+    provenance = Provenance(source, url, "the competition's rules", False, folder.name.lower())
+    files = sorted(private.iterdir()) if private.is_dir() else []
+    state = [[path.name, path.stat().st_size, path.stat().st_mtime_ns] for path in files]
+    return Lead(folder.name, folder.name, provenance, {"folder": str(folder.resolve()), "private": state, **where})
+
+
+def sample_columns(path: Path) -> list[str]:
+    """Raises Quarantine if the sample submission cannot be read."""
+    try:
+        return header(path)
+    except TaskError as error:
+        raise Quarantine("fetch", f"the sample submission cannot be read: {error}") from error
+
+
+def heading(text: str, name: str) -> str:
+    """The first heading of a description; without one, the competition's name in words."""
+    found = re.search(r"^#+\s+(.+)$", text, re.M)
+    named = found and found.group(1).strip().lower() != "overview"
+    return found.group(1).strip() if found and named else name.replace("-", " ").capitalize()
+
+
+# ---------------------------------------------------------------- the raw files of a task
 def lay_out(prepared: Prepared, folder: Path) -> None:
     """Writes the raw files of a task into `folder`. Raises Quarantine saying what does not fit together."""
     shutil.rmtree(folder, ignore_errors=True)
@@ -68,9 +103,7 @@ def lay_out(prepared: Prepared, folder: Path) -> None:
     answers.to_csv(folder / ANSWERS, index=False, encoding="utf-8", lineterminator="\n")
     _own(folder / PUBLIC / DESCRIPTION).write_text(prepared.text, encoding="utf-8")
     for name, scores in prepared.boards.items():
-        (folder / BOARD).mkdir(exist_ok=True)
-        lines = ["rank,score", *(f"{rank},{score}" for rank, score in enumerate(scores, start=1))]
-        (folder / BOARD / f"{name}_leaderboard.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        boards.write(folder / BOARD, name, scores)
     train, test = _tables(folder / PUBLIC, prepared.hidden, set(sample[prepared.hidden.id_column]))
     plan = Blueprint(
         prepared.id, prepared.title, prepared.text, modality_of(folder / PUBLIC, train), "competition", train,
@@ -204,9 +237,3 @@ def _write_sample(sample: pd.DataFrame, path: Path, public: Path) -> None:
     target = public / SAMPLE
     if not (path.parent == public and path.name == SAMPLE and header(path) == list(sample)):
         sample.to_csv(_own(target), index=False, encoding="utf-8", lineterminator="\n")
-
-
-def heading(text: str, otherwise: str) -> str:
-    """The first heading of a description."""
-    found = re.search(r"^#+\s+(.+)$", text, re.M)
-    return found.group(1).strip() if found and found.group(1).strip().lower() != "overview" else otherwise

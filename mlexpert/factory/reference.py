@@ -226,14 +226,10 @@ def _topics(words: tuple[sparse.csr_matrix, sparse.csr_matrix]) -> list[features
 def _forecasts(job: Job, metric: Metric, train: pd.DataFrame, test: pd.DataFrame, learnt: Learnt) -> dict[str, Any]:
     """Seasonal forecasts of every target."""
     raw_NxT = learnt.back(learnt.values)
-    sides = [
-        (
-            table[job.group_column].tolist() if job.group_column else [""] * len(table),
-            columns.times(table[job.time_column].tolist()),
-        )
-        for table in (train, test)
-    ]
-    by_target = [seasonal.forecasts((*sides[0], raw_N), sides[1]) for raw_N in raw_NxT.T]
+    times = columns.times_of(*(table[job.time_column].tolist() for table in (train, test)))
+    groups = [table[job.group_column].tolist() if job.group_column else [""] * len(table) for table in (train, test)]
+    known, asked = zip(groups, times, strict=True)
+    by_target = [seasonal.forecasts((*known, raw_N), asked) for raw_N in raw_NxT.T]
     return {
         name: predictions(metric, np.stack([each[name] for each in by_target], axis=1), (), np.empty((0, 0)))
         for name in by_target[0]

@@ -20,9 +20,9 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from mlexpert.factory.columns import times
+from mlexpert.factory.columns import times, values
 from mlexpert.factory.records import Blueprint, Quarantine
-from mlexpert.tasks.metrics import METRICS, Needs, number
+from mlexpert.tasks.metrics import METRICS, Needs
 
 BINS = 10
 MAX_SOURCES = 16  # of more, the subset that fits best is not searched for
@@ -105,7 +105,7 @@ def strata(table: pd.DataFrame, plan: Blueprint) -> list[str]:
         return _rarest([cell.split() for cell in columns[0]])
     if answers is not Needs.NUMBER:
         return list(columns[0])
-    values_R = np.array([number(cell) for cell in columns[0]])
+    values_R = values(columns[0])
     edges = np.unique(np.nanquantile(values_R, np.linspace(0, 1, BINS + 1)[1:-1]))
     return [str(bin) for bin in np.searchsorted(edges, values_R, side="right")]
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mlexpert.factory.beliefs import Goal, goal_of
+from mlexpert.factory.columns import values
 from mlexpert.factory.records import Quarantine
 from mlexpert.tasks.metrics import METRICS, Metric, Needs, UndefinedMetric, bind, number, read_answers
 from mlexpert.tasks.metrics.cells import objects
@@ -72,7 +73,7 @@ def learn(metric: Metric, targets: Cells, labels: Sequence[str]) -> Learnt:
         codes = {label: code for code, label in enumerate(labels)}
         return Learnt(goal, np.array([[codes[cell] for cell in cells] for cells in targets], dtype=np.int64).T)
     if goal is Goal.NUMBERS:
-        return _numbers(metric, np.array([[number(cell) for cell in cells] for cells in targets]).T)
+        return _numbers(metric, np.array([values(cells) for cells in targets]).T)
     if goal is Goal.SETS and len(targets) > 1:
         return Learnt(goal, np.array([[int(cell != "0") for cell in cells] for cells in targets]).T)
     if goal is Goal.SETS:
@@ -120,7 +121,7 @@ def check_values(metric: Metric, names: Sequence[str], train: Cells, test: Cells
 
 
 def _check_numbers(name: str, cells: Sequence[str]) -> None:
-    values_R = np.array([number(cell) for cell in cells])
+    values_R = values(cells)
     if not np.isfinite(values_R).all():
         row = int(np.argmax(~np.isfinite(values_R)))
         raise Quarantine(

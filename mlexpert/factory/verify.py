@@ -36,7 +36,7 @@ def verify(task: Task, scores: Mapping[str, float], submissions: Path) -> list[F
     """Findings about a task whose reference solutions, in files below `submissions`, got `scores`."""
     try:
         grader = Grader(task)
-        probe(task)
+        probe(grader)
     except TaskError as error:
         raise Quarantine("verify", f"{error}") from error
     _check_files(grader, scores, submissions)

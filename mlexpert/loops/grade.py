@@ -12,14 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mlexpert.loops import screen
+from mlexpert.loops import screen, statistics
 from mlexpert.loops.settings import Config, ConfigError
 from mlexpert.loops.workdir import write_atomic
 from mlexpert.tasks.grader_process import GraderError, ProcessGrader
 from mlexpert.tasks.report import Report, aggregate, report
 from mlexpert.tasks.tables import TaskError
 from mlexpert.tasks.task import Task, load
-from mlexpert.types import Verdict, VerdictStatus
 
 
 @dataclass
@@ -60,12 +59,12 @@ def run(config: Config, path: Path) -> None:
 # ---------------------------------------------------------------- what is to be graded
 def _tasks(path: Path) -> tuple[dict[str, Task], list[str]]:
     """The task in a folder, or those of a set; broken ones are problems as long as one is whole."""
-    roots = [path] if (path / "task.json").exists() else sorted(path.glob("[!.]*/task.json"))
+    found = [path / "task.json"] if (path / "task.json").exists() else sorted(path.glob("[!.]*/task.json"))
     tasks: dict[str, Task] = {}
     problems: list[str] = []
-    for root in roots:
+    for file in found:
         try:
-            task = load(root.parent if root.name == "task.json" else root)
+            task = load(file.parent)
             tasks[task.id] = task
         except TaskError as error:
             problems.append(str(error))
@@ -97,7 +96,7 @@ def _file_of(folder: Path, id: str) -> Path | None:
 
 def _listed(path: Path, tasks: dict[str, Task]) -> Batch:
     """Lines {"competition_id" or "task", "submission_path", "run"?}; without a run the n-th line of a task is run n."""
-    batch, count = Batch(), dict.fromkeys(tasks, 0)
+    batch, count, seen = Batch(), dict.fromkeys(tasks, 0), set()
     for number, line in enumerate(path.read_bytes().splitlines(), start=1):
         try:
             told = json.loads(line) if line.strip() else None
@@ -112,9 +111,10 @@ def _listed(path: Path, tasks: dict[str, Task]) -> Batch:
             continue
         count[id] += 1
         name = str(told.get("run", count[id]))
-        if any(task.id == id and other == name for task, _, other in batch.submissions):
+        if (id, name) in seen:
             batch.problems.append(f"{path.name}, line {number}: a second submission of task {id} in run {name}")
             continue
+        seen.add((id, name))
         batch.submissions.append((tasks[id], _located(told.get("submission_path"), path.parent), name))
     return batch
 
@@ -132,13 +132,11 @@ def graded(grader: ProcessGrader, task: Task, file: Path | None, name: str) -> R
 
     Raises TaskError for a broken task, GraderError if the grader failed twice: neither is the submission's fault.
     """
-    if file is None:
-        return report(task, Verdict(VerdictStatus.ABSENT, lower_is_better=task.lower_is_better), run=name)
     try:
         found = grader.report(task, file)
     except GraderError:
         found = grader.report(task, file)
-    return report(task, found.verdict, found.refusal, found.standard_error, path=str(file), run=name)
+    return report(task, found.verdict, found.refusal, found.standard_error, path=str(file or ""), run=name)
 
 
 # ---------------------------------------------------------------- what is shown
@@ -177,8 +175,8 @@ def summary(whole: dict, path: Path) -> str:
         f"{whole['total_bronze_medals']} bronze; {whole['total_above_median']} above the median",
     ]
     if rate["mean"] is not None:
-        sem = "" if rate["sem"] is None else f" ± {rate['sem']:.1f} (standard error over {len(rate['runs'])} runs)"
-        lines.append(f"any medal: {rate['mean']:.1f}{sem} % of {whole['tasks']} tasks")
+        over = "" if rate["sem"] is None else f" (standard error over {len(rate['runs'])} runs)"
+        lines.append(f"any medal: {statistics.cell(rate)}{over} % of {whole['tasks']} tasks")
     if whole["padded"]:
         lines.append(f"{len(whole['padded'])} missing submissions count as failures, the first: {whole['padded'][0]}")
     if whole["human_rank"]:

@@ -75,6 +75,8 @@ def _leaves(error: BaseException) -> list[BaseException]:
 def _expected_message(error: BaseException) -> str | None:
     if isinstance(error, OSError) and error.errno in _REMEDIES:
         return f"{error.filename or 'writing'}: {_REMEDIES[error.errno]}"
+    if isinstance(error, ConfigError | WorkdirError):  # the most frequent ones, without all those imports
+        return str(error)
     return str(error) if isinstance(error, _expected()) else None
 
 
@@ -98,8 +100,6 @@ def _expected() -> tuple[type[Exception], ...]:
     from mlexpert.train.checkpoint import CheckpointError
 
     return (
-        ConfigError,
-        WorkdirError,
         TaskError,
         SandboxError,
         CheckpointError,

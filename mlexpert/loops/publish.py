@@ -27,5 +27,7 @@ def run(config: Config, _: Path) -> None:
 
 def rejected(folder: Path) -> dict[str, str]:
     """Task -> why a reviewer's last word on it, or on an earlier version, was no. Raises TaskError."""
-    last = {made.task: made for made in decisions.read(folder)}
-    return {id: made.why or "no reason given" for id, made in last.items() if made.decision == decisions.REJECTED}
+    made = decisions.read(folder)
+    roots = [folder / id for id in {each.task for each in made} if (folder / id / "task.json").is_file()]
+    last = {root.name: stand.decision for root in roots if (stand := decisions.standing_in(root, made)).is_barred}
+    return {id: decision.why or "no reason given" for id, decision in last.items() if decision}

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+
+from mlexpert.tasks.report import mean_and_error
 
 MEASURES = ("any_medal", "valid", "gold")
 
@@ -28,12 +29,8 @@ def score_runs(lines: Iterable[Mapping[str, Any]], n_tasks: int, n_runs: int) ->
 
 
 def spread(runs: Sequence[float]) -> dict[str, Any]:
-    """Runs, mean and standard error of the mean; the error of a single run is unknown (None), not zero."""
-    mean = sum(runs) / len(runs)
-    if len(runs) < 2:
-        return {"runs": list(runs), "mean": mean, "sem": None}
-    variance = sum((x - mean) ** 2 for x in runs) / (len(runs) - 1)
-    return {"runs": list(runs), "mean": mean, "sem": math.sqrt(variance / len(runs))}
+    """The runs with their `mean` and its standard error `sem`."""
+    return {"runs": list(runs), **mean_and_error(runs)}
 
 
 def cell(measure: Mapping[str, Any]) -> str:

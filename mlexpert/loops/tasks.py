@@ -34,10 +34,10 @@ def run(config: Config, path: Path) -> None:
         if report.kept:
             _assign(held.path, report.kept, config.held_out_share, config.seed)
         usage = workdir.usage(held)
-        lines = [*summary(report, usage.peak_rss_gib), "", table(report.details)]
-        workdir.write_atomic(held / "summary.md", "\n".join(lines) + "\n")
+        told, tasks = "\n".join(summary(report, usage.peak_rss_gib)), table(report.details)
+        workdir.write_atomic(held / "summary.md", f"{told}\n\n{tasks}\n")
         workdir.write_atomic(held / "summary.json", json.dumps(_facts(report), indent=1))
-        screen.say(f"{table(report.details)}\n\n" + "\n".join(lines[: lines.index("")]))
+        screen.say(f"{tasks}\n\n{told}")
     if not report.kept:
         sys.exit(1)
 
@@ -57,7 +57,7 @@ def _make(config: Config, held: Workdir, boards: Path | None) -> make.Report:
 
 def _assign(folder: Path, kept: list[str], share: float, seed: int) -> None:
     """Which sources are held out; what was decided in an earlier run stays."""
-    tasks = [load(folder / id) for id in kept]
+    tasks = [load(folder / id, whole=False) for id in kept]  # a moment ago they were made, or verified
     sources.record(folder, sources.assign(tasks, share, seed, sources.recorded(folder)))
 
 

@@ -182,8 +182,7 @@ def own_name(label: str) -> str:
 
 def owner_of(name: str) -> str:
     """The mark in a group's name; "" if the name is not one of ours."""
-    found = re.fullmatch(rf"{_PREFIX}-({owner.MARK})-.+", name)
-    return found[1] if found else ""
+    return owner.named(_PREFIX, name)
 
 
 def make(hierarchy: Hierarchy, name: str, memory_bytes: int, pids: int) -> Group:

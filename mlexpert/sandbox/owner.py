@@ -13,13 +13,19 @@ from pathlib import Path
 
 from mlexpert.sandbox import processes
 
-MARK = r"[0-9a-f]{8}-\d+-\d+-\d+"  # what a mark looks like, to find it in a name
+MARK = r"[0-9a-f]{8}-\d+-\d+-\d+"  # what a mark looks like
 
 
 def mark() -> str:
     """This process's."""
     pid = os.getpid()
     return f"{_boot()}-{_namespace()}-{pid}-{processes.start_time(pid)}"
+
+
+def named(prefix: str, name: str) -> str:
+    """The mark in a name `<prefix>-<mark>-<something>`; "" in any other."""
+    found = re.fullmatch(rf"{prefix}-({MARK})-.+", name)
+    return found[1] if found else ""
 
 
 def dead(mark: str, local: bool = True) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import socket
 import tempfile
 from pathlib import Path
@@ -26,8 +25,7 @@ def mine() -> list[Path]:
 def sweep() -> None:
     """Remove the folders of owners that are dead; of another user's, or another pid namespace's, none."""
     for entry in Path(tempfile.gettempdir()).iterdir():
-        found = re.fullmatch(rf"{PREFIX}-({owner.MARK})-.+", entry.name)
-        if found and owner.dead(found[1]) and not _in_use(entry):
+        if owner.dead(owner.named(PREFIX, entry.name)) and not _in_use(entry):
             workspace.remove(str(entry))
 
 

@@ -143,6 +143,7 @@ def _prepared(
 ) -> Iterator[inside.Plan]:
     """A filled workspace and the plan for it; afterwards nothing of the execution is left."""
     limits, visible = request["limits"], request["visible"]
+    counted = server.around if layers.container else group
     given = workspace.inputs(request["inputs"], layers, uid)
     source = request["script"].encode("utf-8", "surrogatepass")
     with places.made(layers, server.scratch, request["slot"], uid, visible, given, limits["disk_mb"]) as place:
@@ -156,19 +157,19 @@ def _prepared(
             place=place,
             readable=["/"] if layers.container else [*visible, *linked],
             group=group,
-            counted=server.around if layers.container else group,
-            watched=_watched(layers, group, server.around, place),
+            counted=counted,
+            watched=_watched(layers, group, counted, place),
             library=server.library,
             runner=server.runner,
         )
 
 
 def _watched(
-    layers: Layers, group: cgroup.Group | None, around: cgroup.Group | None, place: places.Place
+    layers: Layers, group: cgroup.Group | None, counted: cgroup.Group | None, place: places.Place
 ) -> frozenset[str]:
     """What the kernel does not hold for us: the first process inside looks at it now and then."""
     held = {
-        "memory": group is not None or (layers.container and around is not None),
+        "memory": group is not None or counted is not None,
         "cpu": group is not None and cgroup.cpu_s(group) is not None,
         "pids": group is not None or layers.guarded,
         "disk": not place.measured,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from mlexpert.sandmle.data_strategist import Spec
 from mlexpert.sandmle.mle_developer import Ladder, Tables
-from mlexpert.tasks.grading import probe
+from mlexpert.tasks.grading import Grader, probe
 from mlexpert.tasks.seal import write
 from mlexpert.tasks.task import Facts, Provenance, Split, Task
 
@@ -27,7 +27,7 @@ def deploy(folder: Path, spec: Spec, data: Tables, ladder: Ladder, description: 
         family=spec.family,
         notes={"ladder": dict(ladder.scores), "called_for": ladder.called_for, "spec": asdict(spec)},
     )
-    probe(task)
+    probe(Grader(task))
     return task
 
 

@@ -7,7 +7,7 @@ runs the wrong way belongs to another metric, and medals made from it would go t
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -70,8 +70,7 @@ def position(score: float, board: Board, lower_is_better: bool) -> Position:
 
 def ties(score: float, board: Board) -> int:
     """Teams that have exactly this score: how wide a threshold is."""
-    ranked = sorted(board.scores)
-    return bisect_right(ranked, score) - bisect_left(ranked, score)
+    return board.scores.count(score)
 
 
 def human_rank(score: float, boards: Mapping[str, Board], lower_is_better: bool) -> float | None:

@@ -26,7 +26,7 @@ from mlexpert.tasks.grading import Assessment, Grader
 from mlexpert.tasks.precision import standard_error
 from mlexpert.tasks.reasons import Reason, Refusal
 from mlexpert.tasks.tables import TaskError
-from mlexpert.tasks.task import Task, load
+from mlexpert.tasks.task import REQUIRED, Task, load
 from mlexpert.types import Medal, Verdict, VerdictStatus
 
 MAX_MESSAGE = 2**20
@@ -65,13 +65,16 @@ class ProcessGrader:
 
     def grade(self, task: Task, path: Path | None) -> Verdict:
         """As `Grader(task).grade(path)`. Raises GraderError; TaskError if the task itself is broken."""
-        if path is None:
-            return Verdict(VerdictStatus.ABSENT, lower_is_better=task.lower_is_better)
-        return _verdict(self._ask(task, path, detail=False)["verdict"])
+        return self._graded(task, path, detail=False).verdict
 
-    def report(self, task: Task, path: Path) -> Graded:
+    def report(self, task: Task, path: Path | None) -> Graded:
         """The verdict with what a report tells beside it. Raises as `grade` does."""
-        told = self._ask(task, path, detail=True)
+        return self._graded(task, path, detail=True)
+
+    def _graded(self, task: Task, path: Path | None, detail: bool) -> Graded:
+        if path is None:  # nothing that a child could read
+            return Graded(Verdict(VerdictStatus.ABSENT, lower_is_better=task.lower_is_better), None, None)
+        told = self._ask(task, path, detail)
         return Graded(_verdict(told["verdict"]), _refusal(told["refusal"]), told["standard_error"])
 
     def close(self) -> None:
@@ -127,7 +130,7 @@ class ProcessGrader:
 
 def key_of(task: Task) -> str:
     """Changes whenever what a grader keeps of the task does."""
-    return "".join(sum_ for path, sum_ in sorted(task.checksums.items()) if "/answers" in path or "-private" in path)
+    return "".join(task.checksums[path] for path in REQUIRED)
 
 
 # ---------------------------------------------------------------- inside the child
@@ -164,7 +167,7 @@ def _answer(request: Mapping[str, Any], graders: dict[tuple[str, str], Grader]) 
 
 def _grader(root: str, key: str, graders: dict[tuple[str, str], Grader]) -> Grader:
     """Kept, or read; those that were used longest ago go first."""
-    grader = graders.pop((root, key), None) or Grader(load(Path(root)))
+    grader = graders.pop((root, key), None) or Grader(load(Path(root), whole=False))
     graders[root, key] = grader
     while len(graders) > 1 and sum(kept.answers.rows for kept in graders.values()) > KEPT_ROWS:
         del graders[next(iter(graders))]

@@ -136,12 +136,12 @@ def _refused(error: InvalidPrediction, submission: Predictions) -> Refusal:
     return invalid(Reason.CELL, line, error.problem, line=line, count=1).refusal
 
 
-def probe(task: Task) -> tuple[Verdict, Verdict]:
+def probe(grader: Grader) -> tuple[Verdict, Verdict]:
     """Verdicts on the sample submission and on the perfect answers: the check that a new task can be graded.
 
     Raises TaskError if the sample does not score what the thresholds say it does, or perfection is not gold.
     """
-    grader = Grader(task)
+    task = grader.task
     with tempfile.TemporaryDirectory() as folder:
         perfect_path = Path(folder) / "perfect.csv"
         write_submission(perfect_path, grader.form, task.labels, best(grader))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from mlexpert.tasks.metrics import Answers, Metric, Needs, UndefinedMetric, read_answers
-from mlexpert.tasks.tables import TaskError, columns, header
+from mlexpert.tasks.tables import TaskError, read_cells
 from mlexpert.tasks.task import SAMPLE, Facts, metric_of
 
 
@@ -32,7 +32,7 @@ def predicted_columns(facts: Facts, names: Sequence[str]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def roles_of(facts: Facts, names: Sequence[str]) -> dict[str, list[str]]:
+def _roles_of(facts: Facts, names: Iterable[str]) -> dict[str, list[str]]:
     """Role -> the columns of answers.csv that play it: those that are neither the id nor a target."""
     roles: dict[str, list[str]] = {}
     for name in names:
@@ -43,10 +43,9 @@ def roles_of(facts: Facts, names: Sequence[str]) -> dict[str, list[str]]:
 
 def hidden_answers(facts: Facts, path: Path, ids: Sequence[str]) -> Answers:
     """The answers in file `path`, in the order of `ids`, checked against the metric. Raises TaskError."""
-    names = header(path)
-    if missing := [name for name in (facts.id_column, *facts.target_columns) if name not in names]:
-        raise TaskError(f"{path.name} has no column {missing[0]!r}; it has {names}")
-    cells = dict(zip(names, columns(path, names), strict=True))
+    cells = read_cells(path)
+    if missing := [name for name in (facts.id_column, *facts.target_columns) if name not in cells]:
+        raise TaskError(f"{path.name} has no column {missing[0]!r}; it has {list(cells)}")
     found = cells[facts.id_column]
     if found != list(ids):
         place = dict(zip(found, range(len(found)), strict=True))
@@ -54,7 +53,7 @@ def hidden_answers(facts: Facts, path: Path, ids: Sequence[str]) -> Answers:
             raise TaskError(f"the ids of {path.name} are not those of {SAMPLE}, each once")
         order = [place[id] for id in ids]
         cells = {name: [column[at] for at in order] for name, column in cells.items()}
-    roles = {role: _role(cells, names) for role, names in roles_of(facts, names).items()}
+    roles = {role: _role(cells, names) for role, names in _roles_of(facts, cells).items()}
     return _checked(metric_of(facts), facts, cells, roles)
 
 

@@ -60,11 +60,7 @@ def thresholds_from_board(rows: Sequence[float | None], lower_is_better: bool, s
 
 def medal_for(score: float, thresholds: Thresholds, lower_is_better: bool) -> Medal:
     """The best medal whose threshold `score` reaches."""
-    for medal, line in (
-        (Medal.GOLD, thresholds.gold),
-        (Medal.SILVER, thresholds.silver),
-        (Medal.BRONZE, thresholds.bronze),
-    ):
+    for medal, line in _lines(thresholds):
         if _gain(score, line, lower_is_better) >= 0:
             return medal
     return Medal.NONE
@@ -84,14 +80,15 @@ class Gap(NamedTuple):
 
 def next_medal(score: float, thresholds: Thresholds, lower_is_better: bool) -> Gap | None:
     """The nearest medal that `score` has not reached, None at gold."""
-    for medal, line in (
-        (Medal.BRONZE, thresholds.bronze),
-        (Medal.SILVER, thresholds.silver),
-        (Medal.GOLD, thresholds.gold),
-    ):
+    for medal, line in reversed(_lines(thresholds)):
         if (gain := _gain(score, line, lower_is_better)) < 0:
             return Gap(medal, line, -gain)
     return None
+
+
+def _lines(thresholds: Thresholds) -> list[tuple[Medal, float]]:
+    """Medals with their thresholds, the best first."""
+    return [(Medal.GOLD, thresholds.gold), (Medal.SILVER, thresholds.silver), (Medal.BRONZE, thresholds.bronze)]
 
 
 def quality(score: float, thresholds: Thresholds, lower_is_better: bool) -> float:

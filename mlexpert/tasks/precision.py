@@ -28,28 +28,31 @@ def standard_error(
     Draws whose answers would not make a task (a class is gone that few rows have) do not count. None where more than
     half of them are lost so, or where there is one unit only.
     """
-    units = _units(answers)
-    if len(units) < 2:
+    order_R, starts = _units(answers)
+    n_units = len(starts) - 1
+    if n_units < 2:
         return None
-    rng, size = np.random.default_rng(seed), min(len(units), MOST)
+    rng, size = np.random.default_rng(seed), min(n_units, MOST)
     scores = []
     for _ in range(DRAWS):
-        drawn = [units[at] for at in rng.integers(0, len(units), size)]
+        drawn = [order_R[starts[at] : starts[at + 1]] for at in rng.integers(0, n_units, size)]
         score = _score(metric, answers, predictions, labels, drawn)
         if score is not None:
             scores.append(score)
     if len(scores) <= DRAWS // 2:
         return None
-    return float(np.std(scores, ddof=1)) * math.sqrt(size / len(units))
+    return float(np.std(scores, ddof=1)) * math.sqrt(size / n_units)
 
 
-def _units(answers: Answers) -> list[np.ndarray]:
-    """Row numbers that stay together: those of a group, or each row alone; only rows that count."""
+def _units(answers: Answers) -> tuple[np.ndarray, np.ndarray]:
+    """Numbers of the rows that count, those of a unit (a group, or each row alone) side by side; and at which place
+    each unit starts, with the end of the last."""
     rows_R = np.flatnonzero(answers.beside[KEEP]) if KEEP in answers.beside else np.arange(answers.rows)
     if GROUP not in answers.beside:
-        return np.split(rows_R, np.arange(1, len(rows_R)))
+        return rows_R, np.arange(len(rows_R) + 1)
     order_R = rows_R[np.argsort(answers.beside[GROUP][rows_R], kind="stable")]
-    return np.split(order_R, np.flatnonzero(np.diff(answers.beside[GROUP][order_R])) + 1)
+    inner = np.flatnonzero(np.diff(answers.beside[GROUP][order_R])) + 1
+    return order_R, np.concatenate([[0], inner, [len(order_R)]])
 
 
 def _score(

@@ -185,11 +185,13 @@ def _human_rank(reports: Sequence[Report]) -> dict[str, Any] | None:
 
 
 def _spread(values: Sequence[float]) -> dict[str, Any]:
-    """Mean, its standard error (ddof = 1) and the 95 % interval of the normal; None where one run cannot tell."""
-    if not values:
-        return {"mean": None, "sem": None, "interval": None}
-    mean = statistics.fmean(values)
-    if len(values) == 1:
-        return {"mean": mean, "sem": None, "interval": None}
-    sem = statistics.stdev(values) / math.sqrt(len(values))
-    return {"mean": mean, "sem": sem, "interval": [mean - 1.96 * sem, mean + 1.96 * sem]}
+    """`mean_and_error` and the 95 % interval of the normal."""
+    found = mean_and_error(values)
+    mean, sem = found["mean"], found["sem"]
+    return {**found, "interval": None if mean is None or sem is None else [mean - 1.96 * sem, mean + 1.96 * sem]}
+
+
+def mean_and_error(values: Sequence[float]) -> dict[str, float | None]:
+    """`mean`, and its standard error `sem` (ddof = 1): of a single run it is unknown (None), not zero."""
+    mean = statistics.fmean(values) if values else None
+    return {"mean": mean, "sem": statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None}

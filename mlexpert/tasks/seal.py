@@ -111,7 +111,7 @@ def _sealed(
     hidden: Mapping[str, Any],
     boards: Mapping[str, Sequence[float]],
 ) -> Task:
-    check_facts(facts, thresholds)
+    _check_facts(facts, thresholds)
     aside = folder / f".{facts.id}.{os.getpid()}"
     shutil.rmtree(aside, ignore_errors=True)
     for name in ("public", "private"):
@@ -122,7 +122,7 @@ def _sealed(
         write_json(aside / "private" / PRIVATE_FACTS, hidden)
         if boards:
             write_json(aside / "private" / BOARDS, _cleaned(facts, boards))
-        check_files(aside, facts)
+        _check_files(aside, facts)
         _write_facts(aside, facts)
         _replace(aside, folder / facts.id)
     except (TaskError, ValueError) as error:
@@ -173,7 +173,7 @@ def _replace(aside: Path, root: Path) -> None:
 
 
 # ---------------------------------------------------------------- what must fit together
-def check_facts(facts: Facts, thresholds: Thresholds) -> None:
+def _check_facts(facts: Facts, thresholds: Thresholds) -> None:
     """The facts by themselves. Raises TaskError naming the field."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", facts.id):
         raise TaskError(f"task id {facts.id!r}: use letters, digits, '.', '_' and '-' only")
@@ -181,10 +181,10 @@ def check_facts(facts: Facts, thresholds: Thresholds) -> None:
     _check_labels(facts)
     _check_columns(facts)
     _check_origin(facts)
-    check_thresholds(facts, thresholds)
+    _check_thresholds(facts, thresholds)
 
 
-def check_thresholds(facts: Facts, thresholds: Thresholds) -> None:
+def _check_thresholds(facts: Facts, thresholds: Thresholds) -> None:
     """Thresholds are finite and run in the metric's direction. Raises TaskError."""
     values = [thresholds.gold, thresholds.silver, thresholds.bronze, thresholds.median]
     if not all(math.isfinite(value) for value in (*values, thresholds.sample)):
@@ -220,14 +220,15 @@ def _check_origin(facts: Facts) -> None:
         raise TaskError(f"task {facts.id}: split.test_share {split.test_share} is not in [0, 1)")
 
 
-def check_files(root: Path, facts: Facts) -> None:
+def _check_files(root: Path, facts: Facts) -> None:
     """What was really written fits together. Raises TaskError."""
     public = root / "public"
     for name in (DESCRIPTION, SAMPLE, facts.train, facts.test):
         if name and not (public / name).is_file():
             raise TaskError(f"{name} is not in the public folder")
-    if facts.train and (missing := [name for name in facts.target_columns if name not in header(public / facts.train)]):
-        raise TaskError(f"{facts.train} has no column {missing[0]!r}; it has {header(public / facts.train)}")
+    known = header(public / facts.train) if facts.train else facts.target_columns
+    if missing := [name for name in facts.target_columns if name not in known]:
+        raise TaskError(f"{facts.train} has no column {missing[0]!r}; it has {known}")
     ids = column(public / SAMPLE, facts.id_column)
     if not ids or len(set(ids)) != len(ids) or "" in ids:
         raise TaskError(f"the ids of {SAMPLE} are missing, empty or repeated")

@@ -58,22 +58,27 @@ def columns(path: Path, names: Sequence[str]) -> list[list[str]]:
         raise TaskError(f"{path.name}, line {error.line}: {cause}") from error
 
 
-def read_table(path: Path, kinds: Mapping[str, str] | None = None) -> pd.DataFrame:
-    """All of a CSV file: object columns of exact strings, float64 where `kinds` declares a "number".
+def read_cells(path: Path) -> dict[str, list[str]]:
+    """All of a CSV file, column after column, {} for an empty one. Raises TaskError for a broken file or a repeated
+    column name."""
+    names = header(path)
+    if len(set(names)) < len(names):
+        repeated = next(name for name in names if names.count(name) > 1)
+        raise TaskError(f"{path.name}: column {repeated!r} appears twice")
+    return dict(zip(names, columns(path, names), strict=True)) if names else {}
 
-    Raises TaskError for a broken file, a repeated column name, or a declared number that is none (row and cell).
+
+def read_table(path: Path, kinds: Mapping[str, str] | None = None) -> pd.DataFrame:
+    """`read_cells` as a DataFrame: object columns of exact strings, float64 where `kinds` declares a "number".
+
+    Raises TaskError as `read_cells`, and for a declared number that is none (row and cell).
     """
-    names, kinds = header(path), kinds or {}
-    if repeated := [name for name in names if names.count(name) > 1]:
-        raise TaskError(f"{path.name}: column {repeated[0]!r} appears twice")
-    cells = dict(zip(names, columns(path, names), strict=True)) if names else {}
+    kinds = kinds or {}
     # A Series with its dtype said: from a bare list or array, pandas 3 would infer a string dtype and pandas 2 objects.
     return pd.DataFrame(
         {
-            name: _numbers(path, name, cells[name])
-            if kinds.get(name) == "number"
-            else pd.Series(cells[name], dtype=object)
-            for name in names
+            name: _numbers(path, name, cells) if kinds.get(name) == "number" else pd.Series(cells, dtype=object)
+            for name, cells in read_cells(path).items()
         }
     )
 

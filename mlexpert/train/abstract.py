@@ -14,12 +14,10 @@ from jax.sharding import PartitionSpec as P
 
 from mlexpert.model import lora, params
 from mlexpert.model.config import ModelConfig
-from mlexpert.model.transformer import unembedding
 from mlexpert.train import spread
-from mlexpert.train.logprobs import token_logprobs_and_entropy
 from mlexpert.train.losses import WirlLoss
 from mlexpert.train.optimizer import rl_adamw
-from mlexpert.train.step import Micro, StepShape, make_score, rl_programs
+from mlexpert.train.step import Micro, StepShape, head, make_score, rl_programs
 
 
 def lower_rl_step(
@@ -45,10 +43,7 @@ def _lower_head(config: ModelConfig, shape: StepShape, micro: Micro) -> jax.stag
     place = shape.placement(config)
 
     def loss(hidden_BxTxD: jax.Array, table: Any, micro: Micro) -> jax.Array:
-        logprob_BxT, entropy_BxT = token_logprobs_and_entropy(
-            *(hidden_BxTxD, unembedding(table, config), micro.tokens_BxT, micro.segments_BxT, 1.0),
-            *(micro.support_BxTxK, spread.head_layout(config, place, shape.chunk), place.parallel),
-        )
+        logprob_BxT, entropy_BxT = head(table, config, hidden_BxTxD, micro, 1.0, shape.chunk, place)
         return jnp.sum(micro.weight_BxT * (logprob_BxT + entropy_BxT))
 
     name = "embedding" if config.tied_embedding else "unembedding"

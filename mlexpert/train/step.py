@@ -204,14 +204,17 @@ def micro_batches(batch: Batch, rows: int, place: spread.Placement = ONE_DEVICE)
         yield Micro(*spread.put_tokens(tuple(part), place))
 
 
-def _forward(
-    params: Params, config: ModelConfig, micro: Micro, temperature: float, chunk: int, place: spread.Placement
-) -> tuple[jax.Array, jax.Array, dict[str, masked.Metric]]:
-    params = spread.as_declared(params, config)
-    hidden_BxTxD, routing = hidden_and_routing(
-        params, config, micro.tokens_BxT, micro.segments_BxT, micro.positions_BxT, parallel=place.parallel
-    )
-    logprob_BxT, entropy_BxT = token_logprobs_and_entropy(
+def head(
+    params: Params,
+    config: ModelConfig,
+    hidden_BxTxD: jax.Array,
+    micro: Micro,
+    temperature: float,
+    chunk: int,
+    place: spread.Placement,
+) -> tuple[jax.Array, jax.Array]:
+    """(log-probs, entropies) of the tokens, [B, T] each; of `params` only the unembedding is read."""
+    return token_logprobs_and_entropy(
         hidden_BxTxD,
         unembedding(params, config),  # rows may be split: the head gathers them, chunk by chunk
         micro.tokens_BxT,
@@ -221,6 +224,16 @@ def _forward(
         spread.head_layout(config, place, chunk),
         place.parallel,
     )
+
+
+def _forward(
+    params: Params, config: ModelConfig, micro: Micro, temperature: float, chunk: int, place: spread.Placement
+) -> tuple[jax.Array, jax.Array, dict[str, masked.Metric]]:
+    params = spread.as_declared(params, config)
+    hidden_BxTxD, routing = hidden_and_routing(
+        params, config, micro.tokens_BxT, micro.segments_BxT, micro.positions_BxT, parallel=place.parallel
+    )
+    logprob_BxT, entropy_BxT = head(params, config, hidden_BxTxD, micro, temperature, chunk, place)
     if routing is None:
         return logprob_BxT, entropy_BxT, {}
     n_real = jnp.sum(micro.segments_BxT > 0).astype(jnp.float32)

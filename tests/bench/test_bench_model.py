@@ -92,9 +92,9 @@ def test_the_grouped_problem_has_every_row_in_both_forms():
 
 def test_the_part_for_a_gpu_runs_small_on_a_cpu(monkeypatch):
     monkeypatch.setattr(model_gpu, "REPEATS", 2)
-    assert all("skipped" in line.note and line.value is None for line in model_gpu.lines())
-    shares = model_gpu.grouped(model_gpu.Experts(4, 16, 16, tokens=64, chosen=2), 1e9, "blocked")
+    assert all("skipped" in line.note and line.value is None for line in asyncio.run(model_gpu.lines()))
+    shares = asyncio.run(model_gpu.grouped(model_gpu.Experts(4, 16, 16, tokens=64, chosen=2), 1e9, "blocked"))
     config = preset("micro")
     load = model_gpu.Load(slots=2, prompt=8, new=8, rows=2, length=16)
-    real = model_gpu.real_model("micro", config, init(config, jax.random.key(0)), load)
+    real = asyncio.run(model_gpu.real_model("micro", config, init(config, jax.random.key(0)), load))
     assert all(line.value is not None and line.value > 0 for line in [*shares, *real])

@@ -8,7 +8,7 @@ from sources import PROVENANCE, frame, origin, plan
 from mlexpert.factory.ledger import Ledger, read
 from mlexpert.factory.make import LEDGER, make
 from mlexpert.factory.records import Lead, Origin, Quarantine
-from mlexpert.tasks.grading import probe
+from mlexpert.tasks.grading import Grader, probe
 from mlexpert.tasks.task import load, load_set, notes
 from mlexpert.types import Medal
 
@@ -80,7 +80,7 @@ def test_what_was_mended_is_in_the_report_the_task_and_the_ledger(made):
 def test_a_kept_task_can_be_graded_and_says_where_it_comes_from(made):
     folder, report, _ = made
     for task in load_set(folder / "set"):
-        sample, perfect = probe(task)
+        sample, perfect = probe(Grader(task))
         assert sample.medal is Medal.NONE and perfect.medal is Medal.GOLD
         assert task.provenance == PROVENANCE and task.thresholds_from == "reference solutions"
         assert {"constant", "linear", "boosted"} <= notes(task)["references"].keys()

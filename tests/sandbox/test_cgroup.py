@@ -46,6 +46,26 @@ def test_finding_a_place_leaves_nothing():
 
 
 @live
+def test_a_process_enters_a_group_whole_and_so_do_its_children():
+    source = (
+        MEMBER
+        + """
+def both():
+    grandchild = os.fork()
+    if grandchild == 0:
+        os._exit(group.name not in open("/proc/self/cgroup").read())
+    born_there = code(grandchild) == 0
+    mine = sum(group.name in line for line in open("/proc/self/cgroup"))
+    members = open(group.folders[0] + "/cgroup.procs").read().split()
+    os._exit(not born_there or mine != len(group.folders) or str(os.getpid()) not in members)
+print(code(member(both)))
+cgroup.remove(group)
+"""
+    )
+    assert printed(source) == "0\n"
+
+
+@live
 def test_memory_is_limited_for_the_whole_group_and_kills_are_counted():
     source = (
         MEMBER

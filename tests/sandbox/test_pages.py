@@ -1,11 +1,6 @@
 """Huge pages change how memory lies, never what is in it; each trial has an interpreter of its own."""
 
-import pytest
 from fresh import printed
-
-from mlexpert.sandbox import cgroup
-
-HIERARCHY, REASON = cgroup.find()
 
 
 def test_what_lies_in_memory_is_the_same_after_it_was_collapsed():
@@ -42,26 +37,3 @@ with tempfile.TemporaryFile() as file:
     print({name for start in asked for name in inside(start)[5:]} <= {"[heap]"})
 """
     assert printed(source) == "True True\nTrue\n"
-
-
-@pytest.mark.skipif(HIERARCHY is None, reason=f"no groups can be made here: {REASON}")
-def test_a_process_enters_a_group_whole_and_so_do_its_children():
-    source = """
-import os
-from mlexpert.sandbox import cgroup
-hierarchy, _ = cgroup.find()
-group = cgroup.make(hierarchy, cgroup.own_name("entered"), 64 << 20, 8)
-child = os.fork()
-if child == 0:
-    cgroup.enter(group)
-    grandchild = os.fork()
-    if grandchild == 0:
-        os._exit(group.name not in open("/proc/self/cgroup").read())
-    code = os.waitpid(grandchild, 0)[1]
-    mine = sum(group.name in line for line in open("/proc/self/cgroup"))
-    members = open(group.folders[0] + "/cgroup.procs").read().split()
-    os._exit(code != 0 or mine != len(group.folders) or str(os.getpid()) not in members)
-print(os.waitpid(child, 0)[1])
-cgroup.remove(group)
-"""
-    assert printed(source) == "0\n"

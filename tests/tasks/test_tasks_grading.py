@@ -39,7 +39,7 @@ def with_true_sample_score(make_task, metric, **changes):
 
 @pytest.mark.parametrize("metric", sorted(ANSWERS))
 def test_sample_and_perfect_answers(make_task, metric):
-    sample, perfect = probe(with_true_sample_score(make_task, metric))
+    sample, perfect = probe(Grader(with_true_sample_score(make_task, metric)))
     assert sample.status is perfect.status is VerdictStatus.GRADED
     assert perfect.score == pytest.approx(0.0 if METRICS[metric].lower_is_better else 1.0, abs=1e-12)
     assert perfect.medal is Medal.GOLD and perfect.quality == 1.0 and perfect.above_median
@@ -49,9 +49,9 @@ def test_sample_and_perfect_answers(make_task, metric):
 
 def test_probe_finds_thresholds_that_were_not_measured(make_task):
     with pytest.raises(TaskError, match=r"the sample scores 0\.5, its threshold says 0\.3"):
-        probe(make_task("auc", *ANSWERS["auc"], thresholds=Thresholds(0.9, 0.8, 0.7, 0.6, 0.3)))
+        probe(Grader(make_task("auc", *ANSWERS["auc"], thresholds=Thresholds(0.9, 0.8, 0.7, 0.6, 0.3))))
     with pytest.raises(TaskError, match="below gold"):
-        probe(make_task("auc", *ANSWERS["auc"], thresholds=Thresholds(1.1, 0.8, 0.7, 0.6, 0.5)))
+        probe(Grader(make_task("auc", *ANSWERS["auc"], thresholds=Thresholds(1.1, 0.8, 0.7, 0.6, 0.5))))
 
 
 def test_a_verdict_by_hand(make_task, tmp_path):

@@ -2,7 +2,7 @@ import errno
 import json
 import math
 import shutil
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pandas as pd
@@ -11,13 +11,13 @@ import pytest
 from mlexpert.tasks.seal import TIME, seal
 from mlexpert.tasks.tables import TaskError, read_table
 from mlexpert.tasks.task import (
+    Facts,
     Provenance,
     Split,
     Thresholds,
     boards,
     description,
     digest,
-    facts_of,
     load,
     load_set,
     notes,
@@ -207,7 +207,8 @@ def finished(make_task, tmp_path):
     shutil.copytree(task.public, public)
     (public / "images" / "deep").mkdir(parents=True)
     (public / "images" / "deep" / "r0.png").write_bytes(b"\x89PNG")
-    return facts_of(task), task.thresholds, public, read_table(task.private / "answers.csv")
+    facts = Facts(**{each.name: getattr(task, each.name) for each in fields(Facts)})
+    return facts, task.thresholds, public, read_table(task.private / "answers.csv")
 
 
 def test_a_finished_folder_is_copied_with_what_lies_in_it(finished, tmp_path):
@@ -218,6 +219,18 @@ def test_a_finished_folder_is_copied_with_what_lies_in_it(finished, tmp_path):
     (task.public / "images" / "deep" / "r1.png").touch()
     with pytest.raises(TaskError, match=r"r1\.png: unexpected"):
         load(task.root)
+
+
+def test_for_grading_only_what_it_reads_is_verified(finished, tmp_path):
+    facts, lines, public, answers = finished
+    task = seal(tmp_path / "sealed", facts, lines, public=public, answers=answers)
+    (task.public / "images" / "deep" / "r0.png").write_bytes(b"another")
+    assert load(task.root, whole=False) == task
+    with pytest.raises(TaskError, match=r"r0\.png: altered"):
+        load(task.root)
+    (task.public / "sample_submission.csv").write_text("id,target\n")
+    with pytest.raises(TaskError, match=r"sample_submission\.csv: altered"):
+        load(task.root, whole=False)
 
 
 @pytest.mark.parametrize("name", ["sample_submission.csv", "description.md", "test.csv", "train.csv"])

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from mlexpert.factory import columns, targets
 from mlexpert.factory.analyse.sheets import Sheet, read
 from mlexpert.factory.records import Blueprint, Quarantine, Raw
+from mlexpert.tasks import tables
 from mlexpert.tasks.metrics import METRICS, UndefinedMetric, bind, read_answers
 from mlexpert.tasks.tables import TaskError, column
 
@@ -64,7 +65,7 @@ def _of_metric(train: Sheet, plan: Blueprint) -> Iterator[Problem]:
         return
     try:
         metric = bind(METRICS[plan.metric], plan.settings)
-        whole = [column(train.path, name) for name in plan.target_columns]
+        whole = tables.columns(train.path, plan.target_columns)
         rows = [row for row in zip(*whole, strict=True) if not any(targets.is_missing(metric, cell) for cell in row)]
         cells = [list(each) for each in zip(*rows, strict=True)] or [[]]
         least, most = metric.targets

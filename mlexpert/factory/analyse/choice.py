@@ -85,7 +85,7 @@ def fitted(one: Named, seen: Shape, given: Roles, found: Target) -> tuple[str, M
         return "multiclass_auc", {"mode": "ovr"}
     if name == "f_beta":
         settings["average"] = "binary" if seen.n_classes == 2 else "macro"
-    if name in ("qwk", "kappa") and seen.is_whole and seen.n_targets == 1 and name == "qwk":
+    if name == "qwk" and seen.is_whole and seen.n_targets == 1:
         values = [int(number(cell)) for cell in given.train.cells[found.columns[0]] if cell not in GAPS]
         settings |= {"low": min(values), "high": max(values)}
     if name == "concordance":

@@ -56,13 +56,14 @@ WHOLE = (
 
 
 def _contents(view: View, purse: Purse) -> tuple[list[Entry], list[Finding]]:
-    """Everything in the public folder, and what the probes of contents see in it."""
-    wanted = wanted_of(view)
+    """Everything in the public folder, and what the probes of contents see in it: not in media, and not in train and
+    test, for which there are the probes of tables."""
+    wanted, own = wanted_of(view), (view.task.train, view.task.test)
     entries: list[Entry] = []
     found: list[Finding] = []
     for entry, read in archives.walk(view.task.public, purse):
         entries.append(entry)
-        if entry.suffix not in fields.MEDIA:
+        if entry.suffix not in fields.MEDIA and entry.place not in own:
             data = read()
             found += chain.from_iterable(probe(view, entry, data, wanted) for probe in CONTENTS)
     return entries, found

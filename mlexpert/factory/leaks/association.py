@@ -16,7 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import rankdata
 
-from mlexpert.factory.leaks.view import Target, codes_of, numbers
+from mlexpert.factory.columns import values
+from mlexpert.factory.leaks.view import Target, codes_of
 
 MIN_ROWS = 20  # on either side; with fewer rows a measure is chance
 MIN_OF_CLASS = 5  # measured rows of either class that an AUC needs
@@ -44,7 +45,7 @@ Codes = tuple[np.ndarray, np.ndarray, int]  # of train and test rows, and how ma
 
 def binned(train: Sequence[str], test: Sequence[str]) -> Codes:
     """Codes of a column's cells on both sides, and their number: bins if it holds numbers, categories otherwise."""
-    known, asked = numbers(train), numbers(test)
+    known, asked = values(train), values(test)
     filled = np.array([cell != "" for cell in train], dtype=bool)
     if filled.any() and np.isfinite(known[filled]).mean() > 0.99:
         return _bins(known, asked)
@@ -59,9 +60,9 @@ def binned(train: Sequence[str], test: Sequence[str]) -> Codes:
 def _bins(known: np.ndarray, asked: np.ndarray) -> Codes:
     """Each value its own bin if they are few, else bins of equally many rows; 0 is for what is no number."""
     finite = known[np.isfinite(known)]
-    values, n_bins = np.unique(finite), min(BINS, max(MIN_BINS, len(known) // 8))
-    if len(values) <= n_bins:
-        edges = (values[1:] + values[:-1]) / 2
+    distinct, n_bins = np.unique(finite), min(BINS, max(MIN_BINS, len(known) // 8))
+    if len(distinct) <= n_bins:
+        edges = (distinct[1:] + distinct[:-1]) / 2
     else:
         edges = np.unique(np.quantile(finite, np.linspace(0, 1, n_bins + 1)[1:-1]))
 

@@ -16,7 +16,7 @@ import numpy as np
 from mlexpert.factory.leaks import order
 from mlexpert.factory.leaks.archives import Entry
 from mlexpert.factory.leaks.association import MIN_ROWS, Strength, across, within
-from mlexpert.factory.leaks.columns import LABEL_LENGTH, REFUSE, told
+from mlexpert.factory.leaks.columns import LABEL_LENGTH, REFUSE, spelled, told
 from mlexpert.factory.leaks.view import Table, Target, View, n_rows
 from mlexpert.factory.records import Finding
 from mlexpert.tasks.task import DESCRIPTION, SAMPLE
@@ -97,7 +97,7 @@ def _spelled(view: View, test: Items, target: Target) -> Iterator[Finding]:
     labels = {answer for _, answer in rows if len(answer) >= LABEL_LENGTH and not answer.isdigit()}
     if not target.is_class or not 2 <= len(labels) <= 200:
         return
-    share = sum([label for label in labels if label in place] == [answer] for place, answer in rows) / len(rows)
+    share = spelled(rows, labels)
     if share > 0.5:
         text = f"{share:.0%} of the test files are named after their {target.name!r}: name files anew"
         yield Finding("file_names", "refuse", text, "", share)
@@ -108,12 +108,11 @@ def _folder(files: Sequence[Entry]) -> str:
 
 
 def _words(files: Sequence[Entry]) -> str:
-    return re.sub(r"\d+", "", files[0].name)
+    return order.words_of(files[0].name)
 
 
 def _number(files: Sequence[Entry]) -> str:
-    found = re.findall(r"\d+", PurePosixPath(files[0].name).stem)
-    return found[-1] if found and len(found[-1]) < 16 else ""
+    return order.number_in(PurePosixPath(files[0].name).stem)
 
 
 # ---------------------------------------------------------------- sizes and times

@@ -21,7 +21,7 @@ REFUSE = {"auc": 0.7, "information": 0.6, "rank": 0.7}
 def ids(view: View) -> Iterator[Finding]:
     """Ids whose number or whose words go with the answer, learned on train's own ids or on the test's."""
     train = (view.train or {}).get(view.task.id_column, ())
-    for what, part in (("number in", _digits), ("words of", _words)):
+    for what, part in (("number in", number_in), ("words of", words_of)):
         mine = [part(id) for id in view.ids]
         if len(set(mine)) < 2:
             continue
@@ -54,12 +54,12 @@ def found_in_order(
     yield Finding("id_order", severity, text, column, found.value)
 
 
-def _digits(id: str) -> str:
-    """The last number in an id, "" without one."""
-    found = re.findall(r"\d+", id)
+def number_in(name: str) -> str:
+    """The last number in an id or a file name, "" without one."""
+    found = re.findall(r"\d+", name)
     return str(int(found[-1])) if found and len(found[-1]) < 16 else ""
 
 
-def _words(id: str) -> str:
-    """What is left of an id without its digits."""
-    return re.sub(r"\d+", "", id)
+def words_of(name: str) -> str:
+    """What is left of it without its digits."""
+    return re.sub(r"\d+", "", name)

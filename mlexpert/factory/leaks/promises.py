@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from mlexpert.factory.leaks.view import View, numbers
+from mlexpert.factory.columns import times_of
+from mlexpert.factory.leaks.view import View
 from mlexpert.factory.records import Finding
 from mlexpert.tasks.metrics import Needs
 from mlexpert.tasks.tables import header
@@ -53,10 +54,10 @@ def time_order(view: View) -> Iterator[Finding]:
     if view.task.split.recipe != "temporal" or by not in view.features:
         return
     train, test = view.cells(by)
-    known, asked = numbers(train), numbers(test)
-    if np.isfinite(known).all() and np.isfinite(asked).all():
-        late = float((known > asked.min()).mean())
-    else:  # ISO dates and times sort as texts
+    try:
+        known, asked = times_of(train, test)
+        late = float((known > np.nanmin(asked, initial=np.inf)).mean())
+    except ValueError:  # what cannot be read as times is compared as text
         first = min(test)
         late = sum(moment > first for moment in train) / len(train)
     if late > 0:

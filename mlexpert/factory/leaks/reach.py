@@ -14,10 +14,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from mlexpert.factory.leaks.archives import Entry
 from mlexpert.factory.leaks.association import within
 from mlexpert.factory.leaks.columns import REFUSE, told
-from mlexpert.factory.leaks.view import Table, View, Wanted, n_rows, read, take
+from mlexpert.factory.leaks.view import Table, View, Wanted, n_rows, take
 from mlexpert.factory.records import Finding
 from mlexpert.tasks.metrics import number
-from mlexpert.tasks.tables import header
+from mlexpert.tasks.tables import header, read_cells
 from mlexpert.tasks.task import SAMPLE
 
 MAX_BYTES = 2**24  # of one file that is read as text
@@ -44,8 +44,8 @@ def target_columns(view: View) -> Iterator[Finding]:
 
 
 def near_ids(view: View, entry: Entry, data: bytes, wanted: Wanted) -> Iterator[Finding]:
-    """Answers that stand at one distance from their ids in a public file. The task's own tables have other probes."""
-    if entry.place in (view.task.train, view.task.test, SAMPLE) or b"\0" in data[:4096]:
+    """Answers that stand at one distance from their ids in a public file. The sample has a probe of its own."""
+    if entry.place == SAMPLE or b"\0" in data[:4096]:
         return
     words = _words(data[:MAX_BYTES].decode("utf-8", errors="replace"))
     if wanted.ids.isdisjoint(words):
@@ -96,9 +96,7 @@ def _same(word: str, answer: str) -> bool:
 
 
 def whole_answers(view: View, entry: Entry, data: bytes, wanted: Wanted) -> Iterator[Finding]:
-    """Long answers that stand as they are in a public file other than train and test."""
-    if entry.place in (view.task.train, view.task.test):
-        return
+    """Long answers that stand as they are in a public file."""
     for target, cells in wanted.long.items():
         share = sum(cell in data for cell in cells) / max(1, len(cells))
         if len(cells) >= MIN_IDS and share > 0.5:
@@ -139,7 +137,7 @@ def _rows(view: View, table: Table) -> Sequence[int] | None:
 
 def sample(view: View) -> Iterator[Finding]:
     """A sample submission whose values go with the answers."""
-    table = read(view.task.public / SAMPLE)
+    table: Table = read_cells(view.task.public / SAMPLE)
     place = {id: row for row, id in enumerate(table[view.task.id_column])}
     table = take(table, [place[id] for id in view.ids])
     for name, cells in table.items():

@@ -10,12 +10,12 @@ import contextlib
 import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
-from mlexpert.tasks.metrics import METRICS, Needs, number
-from mlexpert.tasks.tables import TaskError, read_table
+from mlexpert.factory.columns import values
+from mlexpert.tasks.metrics import METRICS, Needs
+from mlexpert.tasks.tables import TaskError, column, read_cells
 from mlexpert.tasks.task import ANSWERS, SAMPLE, Task
 
 MAX_ROWS = 20_000  # of either side, evenly spaced: what a probe looks for does not hide from a sample of this size
@@ -94,10 +94,10 @@ def look(task: Task) -> View:
     """Raises TaskError if a table cannot be read."""
     train = _table(task, task.train)
     test = _table(task, task.test)
-    answers = read(task.private / ANSWERS)
+    answers = read_cells(task.private / ANSWERS)
     if test is not None and not _joins(test, answers, task.id_column):
         test = None
-    ids = (read(task.public / SAMPLE) if test is None else test)[task.id_column]
+    ids = column(task.public / SAMPLE, task.id_column) if test is None else test[task.id_column]
     place = {id: at for at, id in enumerate(answers[task.id_column])}
     answers = take(answers, [place[id] for id in ids])
     return View(
@@ -133,12 +133,6 @@ def thin(view: View) -> View:
     )
 
 
-def read(path: Path) -> Table:
-    """All columns of a CSV file. Raises TaskError if it is broken."""
-    table = read_table(path)
-    return {str(name): table[name].to_list() for name in table.columns}
-
-
 def take(table: Table, rows: Sequence[int]) -> Table:
     return {name: [cells[row] for row in rows] for name, cells in table.items()}
 
@@ -154,14 +148,9 @@ def codes_of(*columns: Sequence[str]) -> tuple[list[np.ndarray], int]:
     return coded, len(place)
 
 
-def numbers(cells: Sequence[str]) -> np.ndarray:
-    """float64 values_R; NaN where a cell is no number."""
-    return np.array([number(cell) for cell in cells], dtype=np.float64)
-
-
 # ---------------------------------------------------------------- parts of a look
 def _table(task: Task, name: str) -> Table | None:
-    return read(task.public / name) if name.endswith(".csv") else None
+    return read_cells(task.public / name) if name.endswith(".csv") else None
 
 
 def _tables(task: Task, ids: Collection[str]) -> Iterator[tuple[str, Table]]:
@@ -172,7 +161,7 @@ def _tables(task: Task, ids: Collection[str]) -> Iterator[tuple[str, Table]]:
         place = path.relative_to(task.public).as_posix()
         if place not in known and path.stem not in ids and path.stat().st_size <= MAX_BYTES:
             with contextlib.suppress(TaskError):
-                yield place, read(path)
+                yield place, read_cells(path)
 
 
 def _joins(test: Table, answers: Table, id_column: str) -> bool:
@@ -187,7 +176,7 @@ def _targets(task: Task, train: Table | None, answers: Table) -> list[Target]:
     for name in task.target_columns:
         cells, known = answers[name], (train or {}).get(name, ())
         if kind in (Needs.NUMBER, Needs.RATING):
-            found.append(Target(name, False, numbers(known), numbers(cells)))
+            found.append(Target(name, False, values(known), values(cells)))
         elif kind is Needs.LABEL or 1 < len(set(cells)) <= MAX_CLASSES:
             (test_R,), n_classes = codes_of(cells)
             place = dict(zip(cells, test_R.tolist(), strict=True))

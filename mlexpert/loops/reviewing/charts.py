@@ -49,7 +49,6 @@ def spark(train: Sequence[float], test: Sequence[float]) -> str:
         for at, share in enumerate(train)
     )
     line = _steps(test, most, step, height)
-    line = _steps(test, most, step, height)
     return f'<svg viewBox="0 0 {width:g} {height:g}" class="spark" aria-hidden="true">{bars}{line}</svg>'
 
 
@@ -101,7 +100,7 @@ def classes(train: Mapping[str, float], test: Mapping[str, float], labels: Seque
     for at, (name, known, asked) in enumerate(rows):
         y, end = at * 24.0, 172 + 240 * max(known, asked) / most
         drawn.append(
-            f'<text x="158" y="{y + 15}" text-anchor="end">{escape(_cut(name, 22))}</text>'
+            f'<text x="158" y="{y + 15}" text-anchor="end">{escape(cut(name, 22))}</text>'
             f'<rect x="166" y="{y + 3}" width="{240 * known / most:.1f}" height="8" class="train"/>'
             f'<rect x="166" y="{y + 12}" width="{240 * asked / most:.1f}" height="8" class="testbar"/>'
             f'<text x="{end:.1f}" y="{y + 16}" class="value">{known:.1%} · {asked:.1%}</text>'
@@ -165,7 +164,7 @@ def _svg(width: int, height: int, title: str, inside: str) -> str:
     return f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{title}" class="chart">{inside}</svg>'
 
 
-def _cut(text: str, length: int) -> str:
+def cut(text: str, length: int) -> str:
     return text if len(text) <= length else text[: length - 1] + "…"
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from mlexpert.loops.workdir import write_atomic
 from mlexpert.tasks.tables import TaskError
-from mlexpert.tasks.task import Task, digest
+from mlexpert.tasks.task import Task, sha256
 
 FILE = "review.json"
 ACCEPTED, REJECTED, UNDECIDED = "accepted", "rejected", "undecided"
@@ -69,8 +69,14 @@ def record(folder: Path, made: Iterable[Decision]) -> None:
 
 def standing(task: Task, made: Sequence[Decision]) -> Standing:
     """Where the task stands after these decisions."""
-    mine = [each for each in made if each.task == task.id]
+    return standing_in(task.root, made)
+
+
+def standing_in(root: Path, made: Sequence[Decision]) -> Standing:
+    """The same of the task in folder `root`, which is not loaded for it."""
+    mine = [each for each in made if each.task == root.name]
     if not mine:
         return Standing(UNDECIDED)
-    here = [each for each in mine if each.digest == digest(task)]
+    now = sha256(root / "task.json")  # `task.digest`
+    here = [each for each in mine if each.digest == now]
     return Standing(here[-1].decision, here[-1]) if here else Standing(UNDECIDED, mine[-1])

@@ -7,7 +7,6 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from mlexpert.factory.records import Finding
 from mlexpert.loops.reviewing.decisions import Decision, Standing, standing
 from mlexpert.tasks.metrics import Needs, number
 from mlexpert.tasks.sources import Sources, name
-from mlexpert.tasks.tables import GAPS, read_table
+from mlexpert.tasks.tables import GAPS, read_cells
 from mlexpert.tasks.task import ANSWERS, SAMPLE, Task, boards, description, metric_of, notes
 
 MAX_ROWS = 20_000  # of a table that are counted
@@ -68,7 +67,7 @@ def exhibit(task: Task, history: Sequence[Entry], decisions: Sequence[Decision],
     """Raises TaskError if a table of the task cannot be read."""
     noted, text = notes(task), description(task)
     train, test = _table(task, task.train), _table(task, task.test)
-    answers = _read(task.private / ANSWERS)
+    answers = read_cells(task.private / ANSWERS)
     names = [each for each in dict.fromkeys([*train, *test]) if each not in task.target_columns]
     numeric = metric_of(task).answers in (Needs.NUMBER, Needs.RATING)
     kinds = dict.fromkeys(task.target_columns, "number") if numeric else {}
@@ -81,7 +80,7 @@ def exhibit(task: Task, history: Sequence[Entry], decisions: Sequence[Decision],
         n_columns=len(names),
         targets=tuple(_column(task, each, train, answers, kinds) for each in task.target_columns[:MAX_TARGETS]),
         shown=_first(train),
-        sample=_first(_read(task.public / SAMPLE)),
+        sample=_first(read_cells(task.public / SAMPLE)),
         pictures=_pictures(task, train),
         solutions={each: float(score) for each, score in noted.get("references", {}).items()},
         people=boards(task).get("private", []),
@@ -115,12 +114,7 @@ def _side(task: Task, sources: Sources | None) -> str:
 
 # ---------------------------------------------------------------- tables
 def _table(task: Task, file: str) -> dict[str, list[str]]:
-    return _read(task.public / file) if file.endswith(".csv") else {}
-
-
-def _read(path: Path) -> dict[str, list[str]]:
-    table = read_table(path)
-    return {str(each): table[each].to_list() for each in table.columns}
+    return read_cells(task.public / file) if file.endswith(".csv") else {}
 
 
 def _rows(table: Mapping[str, Cells]) -> int:

@@ -147,11 +147,7 @@ def _rows(names: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _cell(text: str) -> str:
-    return f'<td title="{escape(text[:400])}">{escape(_cut(text))}</td>'
-
-
-def _cut(text: str, length: int = MAX_CELL) -> str:
-    return text if len(text) <= length else text[: length - 1] + "…"
+    return f'<td title="{escape(text[:400])}">{escape(charts.cut(text, MAX_CELL))}</td>'
 
 
 def _columns(one: Exhibit) -> str:
@@ -197,7 +193,7 @@ def _values(column: Column) -> str:
         finite = [value for side in column.numbers for value in side.tolist() if value == value]
         return f"{charts.short(min(finite))} to {charts.short(max(finite))}" if finite else ""
     names = sorted(column.counts[0], key=lambda name: (-column.counts[0][name], name))[:3]
-    return escape(", ".join(_cut(name, 32) or "(empty)" for name in names))
+    return escape(", ".join(charts.cut(name, 32) or "(empty)" for name in names))
 
 
 # ---------------------------------------------------------------- where it comes from

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import secrets
 import shutil
 import socket
@@ -78,8 +77,7 @@ def _sweep() -> None:
     """Remove what owners that were killed have planted, as far as our rights go."""
     for place in _open_to_all():
         for path in Path(place).glob(f"{_PLANTED}-*"):
-            found = re.fullmatch(rf"{_PLANTED}-({owner.MARK})-.+", path.name)
-            if found and owner.dead(found[1]):
+            if owner.dead(owner.named(_PLANTED, path.name)):
                 with contextlib.suppress(OSError):
                     shutil.rmtree(path) if path.is_dir() else path.unlink()
 
