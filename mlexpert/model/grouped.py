@@ -3,7 +3,7 @@
 Rows of one group lie together and fill whole blocks of `block` rows (`arrange` sees to it, padding with zero rows), so
 any division of the rows over the groups fits a shape that is known beforehand: nothing is ever dropped. Backends:
 
-    blocked     a scan, one block at a time through its own matrix (grouped_blocked.py). For CPUs, and what the others
+    blocked     a loop, one block at a time through its own matrix (grouped_blocked.py). For CPUs, and what the others
                 are tested against
     ragged_dot  `jax.lax.ragged_dot`: one kernel on a TPU, but elsewhere XLA multiplies every row by every matrix
     triton      a Pallas kernel for NVIDIA GPUs (grouped_triton.py)
@@ -72,10 +72,9 @@ def grouped_matmul(x_RxD: jax.Array, w_GxDxF: jax.Array, groups: Groups, backend
     _check(x_RxD, groups, backend)
     if backend == "ragged_dot":
         return jax.lax.ragged_dot(x_RxD, w_GxDxF, groups.sizes_G, preferred_element_type=x_RxD.dtype)
-    group_B = groups_of_blocks(groups, x_RxD.shape[0])
     if backend == "triton":
-        return grouped_triton.matmul(x_RxD, w_GxDxF, group_B, groups.sizes_G)
-    return grouped_blocked.matmul(x_RxD, w_GxDxF, group_B)
+        return grouped_triton.matmul(x_RxD, w_GxDxF, groups_of_blocks(groups, x_RxD.shape[0]), groups.sizes_G)
+    return grouped_blocked.matmul(x_RxD, w_GxDxF, _filled(groups, x_RxD.shape[0]))
 
 
 def grouped_mlp(
@@ -89,8 +88,7 @@ def grouped_mlp(
     """down(silu(gate x) * up x) of every row, by its own group's matrices; errors as `grouped_matmul`."""
     _check(x_RxD, groups, backend)
     if backend == "blocked":
-        group_B = groups_of_blocks(groups, x_RxD.shape[0])
-        return grouped_blocked.mlp(x_RxD, gate_GxDxF, up_GxDxF, down_GxFxD, group_B)
+        return grouped_blocked.mlp(x_RxD, gate_GxDxF, up_GxDxF, down_GxFxD, _filled(groups, x_RxD.shape[0]))
     gated_RxF = grouped_matmul(x_RxD, gate_GxDxF, groups, backend)
     up_RxF = grouped_matmul(x_RxD, up_GxDxF, groups, backend)
     return grouped_matmul(jax.nn.silu(gated_RxF) * up_RxF, down_GxFxD, groups, backend)
@@ -101,6 +99,10 @@ def groups_of_blocks(groups: Groups, n_rows: int) -> jax.Array:
     ends_G = jnp.cumsum(groups.sizes_G) // groups.block
     group_B = jnp.searchsorted(ends_G, jnp.arange(n_rows // groups.block), side="right")
     return jnp.minimum(group_B, len(ends_G) - 1).astype(jnp.int32)
+
+
+def _filled(groups: Groups, n_rows: int) -> grouped_blocked.Blocks:
+    return grouped_blocked.Blocks(groups_of_blocks(groups, n_rows), groups.sizes_G.sum() // groups.block)
 
 
 def _check(x_RxD: jax.Array, groups: Groups, backend: str) -> None:

@@ -73,7 +73,7 @@ def _tile_of_rows(group_ref, used_ref, x_ref, w_ref, y_ref, *, step: int, across
     def add(i, total):
         inner = pl.ds(i * step, step)
         w = w_ref[group, :, inner] if across else w_ref[group, inner, :]
-        return total + pl.dot(x_ref[:, inner], w, trans_b=across)
+        return total + plgpu.dot(x_ref[:, inner], w, trans_b=across)
 
     n_steps = (here < used_ref[0]).astype(jnp.int32) * (x_ref.shape[1] // step)
     total = jax.lax.fori_loop(0, n_steps, add, jnp.zeros(y_ref.shape, jnp.float32))
@@ -106,7 +106,7 @@ def _tile_of_matrix(start_ref, end_ref, x_ref, dy_ref, dw_ref, *, step: int):
 
     def add(i, total):
         rows = pl.ds(i * step, step)
-        return total + pl.dot(x_ref[rows, :], dy_ref[rows, :], trans_a=True)
+        return total + plgpu.dot(x_ref[rows, :], dy_ref[rows, :], trans_a=True)
 
     first, last = start_ref[group] // step, end_ref[group] // step
     total = jax.lax.fori_loop(first, last, add, jnp.zeros(dw_ref.shape, jnp.float32))
