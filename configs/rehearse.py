@@ -17,4 +17,5 @@ def get_config(preset: str = "tiny") -> ConfigDict:
     return ConfigDict(dict(
         name=f"rehearse_{preset}", loop="rehearse", seed=0, model=dict(preset=preset), mesh="", seq_len=512,
         rows=0,  # of the batch; 0: one for each device that holds rows
-        steps=3, vocab_chunk=8192, capacity=0.5, exchange="padded", grouped="", float32_weights=True))  # fmt: skip
+        steps=3, vocab_chunk=8192, capacity=0.5, exchange="padded", attention="", grouped="",
+        float32_weights=True))  # fmt: skip

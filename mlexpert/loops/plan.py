@@ -10,11 +10,14 @@ import json
 from dataclasses import asdict, replace
 from pathlib import Path
 
+import jax
+
 from mlexpert.loops import compiling, screen, targets, workdir
 from mlexpert.loops.compiling import Compiled, CompileError, Request
 from mlexpert.loops.settings import Config, ConfigError
-from mlexpert.loops.targets import GIB, Target
-from mlexpert.model import budget, params, sharding
+from mlexpert.loops.targets import CHIPS, GIB, Chip, Target
+from mlexpert.model import backends, budget, params, sharding
+from mlexpert.model.backends import Choice
 from mlexpert.model.budget import Load, Memory
 from mlexpert.model.config import ModelConfig, preset
 from mlexpert.model.sharding import MeshShape
@@ -31,12 +34,15 @@ def run(config: Config, path: Path) -> None:
         shape = _mesh(config, model, target, load)
         load = replace(load, rows=config.rows or shape.row_holders)
         memory = budget.memory(model, shape, load)
+        own = kernels(config, model, shape, target.chip)
         screen.say(_head(config, model, target, shape, load))
+        screen.say(f"kernels: {backends.told(model, own[:1], own[1])}\n")
         screen.say(_memory_table(memory, target))
         screen.say(_work(model, target, shape, load))
         compiled, note = _compile(config, target, shape, load)
         screen.say(_compiled_table(compiled, note, memory, target))
         found = dict(mesh=asdict(shape), load=asdict(load), memory={**memory._asdict(), "total": memory.total})
+        found |= dict(attention=own[0].name, grouped=own[1].name)
         found |= dict(compiled=[asdict(each) for each in compiled], compiler=note)
         workdir.write_atomic(held / "plan.json", json.dumps(found, indent=1))
 
@@ -45,6 +51,23 @@ def check_length(length: int, model: ModelConfig) -> None:
     """Raises ConfigError for rows longer than the model was made for."""
     if 0 < model.max_length < length:
         raise ConfigError(f"seq_len={length}: {model.name} was made for at most {model.max_length} positions")
+
+
+def kernels(config: Config, model: ModelConfig, shape: MeshShape, chip: Chip | None = None) -> tuple[Choice, Choice]:
+    """Backends of attention and grouped matmul, on the chip or (None) on the devices of this process.
+
+    Raises ConfigError for one that was asked for and cannot do these rows, or runs elsewhere only.
+    """
+    usual, platform = ((chip.attention, chip.grouped), chip.platform) if chip else (("", ""), jax.default_backend())
+    for key in ("attention", "grouped"):
+        homes = backends.HOMES.get(config[key], (platform,))
+        if platform not in homes:
+            raise ConfigError(f"{key}={config[key]!r} runs on {homes[0]}, not on {platform}: leave it empty")
+    try:
+        attention = backends.attention_of(model, config.seq_len, shape.sequence, config.attention, usual[0])
+    except ValueError as error:
+        raise ConfigError(f"attention={config.attention!r}, seq_len={config.seq_len}: {error}") from error
+    return attention, backends.grouped_matmul(config.grouped, usual[1])
 
 
 def _load(config: Config) -> Load:
@@ -127,14 +150,19 @@ def _compile(config: Config, target: Target, shape: MeshShape, load: Load) -> tu
     if config.compile == "none":
         return [], "not compiled"
     compiler = "cpu" if config.compile == "cpu" else target.compiler
+    attention, grouped, portable = config.attention, config.grouped, CHIPS["cpu"]
+    if compiler == "cpu" and target.chip is not portable:
+        attention, grouped = portable.attention, portable.grouped  # it knows no other kernels
     how = {
-        "cpu": f"{target.devices} virtual CPU devices: an estimate for {target.name}",
+        "cpu": f"{target.devices} virtual CPU devices, attention {attention}: an estimate for {target.name}",
         "tpu": f"libtpu, for {target.name} itself",
         "cuda": f"XLA's compiler for {target.name} (no autotuning without the card)",
     }[compiler]
     request = Request(
         *(target.name, compiler, config.model.preset, shape.sizes, load.rows, load.length, load.chunk),
         *(config.support, load.capacity, config.exchange),
+        attention=attention,
+        grouped=grouped,
         float32_weights=load.float32_weights,
     )
     screen.say(f"compiling on {how} ...")
@@ -163,5 +191,7 @@ def _compiled_table(compiled: list[Compiled], note: str, memory: Memory, target:
     verdict = (
         "agrees that it fits" if most <= target.chip.memory_bytes * (1 - HEADROOM) else "says that it DOES NOT FIT"
     )
+    kernels = sorted({name for each in compiled for name in each.kernels})
+    rows += [f"kernels in these programs: {', '.join(kernels)}"] if kernels else []
     head = "| program | arguments, GiB | temporaries | peak | lies beside it | compiled in s |"
     return "\n".join([head, "|---|---|---|---|---|---|", *rows, f"compiler ({note}) {verdict}: {most / GIB:.2f} GiB"])

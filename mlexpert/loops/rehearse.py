@@ -17,10 +17,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from mlexpert.loops import screen, workdir
-from mlexpert.loops.plan import check_length, parse_mesh
+from mlexpert.loops.plan import check_length, kernels, parse_mesh
 from mlexpert.loops.settings import Config
 from mlexpert.loops.targets import GIB
-from mlexpert.model import budget, grouped
+from mlexpert.model import backends, budget
 from mlexpert.model.budget import Load
 from mlexpert.model.config import ModelConfig, preset
 from mlexpert.model.sharding import MeshShape, make_mesh
@@ -38,11 +38,12 @@ def run(config: Config, path: Path) -> None:
     shape = parse_mesh(config.mesh) if config.mesh else MeshShape(fsdp=jax.device_count())
     mesh = make_mesh(shape) if shape.devices > 1 else None
     rows = config.rows or shape.row_holders
-    experts = dict(grouped=config.grouped or grouped.default_backend(), exchange=config.exchange)
-    step_shape = StepShape(rows, config.vocab_chunk, mesh, capacity=config.capacity, **experts)
+    attention, matmul = kernels(config, model, shape)
+    chosen = dict(attention=attention.name, grouped=matmul.name)
+    step_shape = StepShape(rows, config.vocab_chunk, mesh, exchange=config.exchange, capacity=config.capacity, **chosen)
     load = Load(rows, config.seq_len, config.vocab_chunk, config.capacity, config.float32_weights)
     with _first_holds(path, config) as folder:
-        how = f"grouped matmul {experts['grouped']}, rows travel {experts['exchange']}"
+        how = f"{backends.told(model, [attention], matmul)}; rows travel {config.exchange}"
         where = f"{jax.device_count()} x {jax.devices()[0].device_kind}, {jax.process_count()} processes, mesh {shape}"
         _say(f"{model.name} on {where}; {how}")
         _say(f"closed form: {budget.memory(model, shape, load).total / GIB:.2f} GiB a device")

@@ -149,6 +149,7 @@ _CHOICES = {
     "policy": ("base", "sft", "rl", "loaded"),
     "compile": ("auto", "cpu", "none"),
     "exchange": ("padded", "ragged"),
+    "attention": ("", "chunked", "splash", "triton"),
     "grouped": ("", "blocked", "ragged_dot", "triton"),
 }
 

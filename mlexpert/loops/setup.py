@@ -17,7 +17,7 @@ from mlexpert.harness.state import Budget
 from mlexpert.loops.pretrained import Pretrained, open_model
 from mlexpert.loops.settings import Config, ConfigError
 from mlexpert.loops.workdir import Workdir
-from mlexpert.model import lora
+from mlexpert.model import backends, lora
 from mlexpert.model.config import Lora, ModelConfig, preset
 from mlexpert.model.params import Params, declare
 from mlexpert.rollout.embedded import EmbeddedEngine
@@ -87,6 +87,14 @@ def model_of(config: Config, tokenizer: Tokenizer, loaded: Pretrained | None) ->
     except ValueError as error:
         raise ConfigError(f"model.lora: {error}") from error
     return model
+
+
+def kernels_line(config: Config, loaded: Pretrained | None) -> str:
+    """`attention chunked; grouped matmul blocked`: what every stage's training runs, each with its length of rows."""
+    model = loaded.config if loaded else preset(config.model.preset)
+    lengths = (config.base.row_length, config.sft.row_length, config.train.row_length)
+    attentions = [backends.attention_of(model, length) for length in lengths]
+    return backends.told(model, attentions, backends.grouped_matmul(""))
 
 
 def served(stage: Stage, params: Params) -> Params:

@@ -55,13 +55,14 @@ async def policy_before_rl(
     config: Config, held: Workdir, sandbox: Sandbox, tasks: Sequence[Task], n_stages: int
 ) -> tuple[Stage, Params]:
     """Stages 2 to 4; each is skipped if the folder holds its result."""
+    loaded = setup.opened(config)
+    screen.say(f"  kernels: {setup.kernels_line(config, loaded)}")
     screen.heading(2, n_stages, "scripted teachers of mixed quality play the training tasks in the sandbox")
     records = await teacher_episodes(config, held, sandbox, tasks)
     kept = [
         cut for record in records if (cut := episodes.worth_imitating(record, config.corpus.eta, config.corpus.delta))
     ]
     screen.say(f"  outcome-guided supervision keeps {len(kept)} of {len(records)} episodes")
-    loaded = setup.opened(config)
     stage = setup.make(config, held, tokenizer(config, held, records, loaded), sandbox, loaded)
     source = config.model.load and f"loaded from {config.model.load}"
     screen.heading(3, n_stages, f"base policy, {source or 'from scratch on schema documents'}")

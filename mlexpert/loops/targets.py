@@ -31,16 +31,17 @@ class Chip:
     memory_bytes: int
     peak_flops: float
     platform: str  # "cuda", "tpu" or "cpu"
+    attention: str  # backend of attention over rows
     grouped: str  # backend of the grouped matmul
     node: int  # devices with fast links between them
 
 
 CHIPS = {
-    "h200": Chip(139 * GIB, 989e12, "cuda", "triton", 8),
-    "v5e": Chip(int(15.75 * GIB), 197e12, "tpu", "ragged_dot", 256),
-    "v5p": Chip(95 * GIB, 459e12, "tpu", "ragged_dot", 64),
-    "v6e": Chip(int(31.25 * GIB), 918e12, "tpu", "ragged_dot", 256),
-    "cpu": Chip(16 * GIB, 1e11, "cpu", "blocked", 8),
+    "h200": Chip(139 * GIB, 989e12, "cuda", "triton", "triton", 8),
+    "v5e": Chip(int(15.75 * GIB), 197e12, "tpu", "splash", "ragged_dot", 256),
+    "v5p": Chip(95 * GIB, 459e12, "tpu", "splash", "ragged_dot", 64),
+    "v6e": Chip(int(31.25 * GIB), 918e12, "tpu", "splash", "ragged_dot", 256),
+    "cpu": Chip(16 * GIB, 1e11, "cpu", "chunked", "blocked", 8),
 }
 
 

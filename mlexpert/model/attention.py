@@ -7,6 +7,13 @@ query is ever without a key and nothing needs a guard against an empty softmax.
 Keys come in parts, each with its own ids, and one softmax runs over all of them: a cache is read where it lies, next
 to the keys of the tokens being appended, and is never copied to be joined with them.
 
+Rows of training can be long, and are attended to by one of several backends (backends.py chooses):
+
+    chunked   an online softmax over chunks of keys (attention_chunked.py), short rows whole (`self_attend`). For CPUs,
+              and what the others are tested against
+    splash    JAX's Pallas kernels for TPUs (attention_splash.py)
+    triton    a Pallas kernel for NVIDIA GPUs (attention_triton.py)
+
 Shape letters: H query heads, G key heads, R = H / G, K head width, C keys of a part.
 """
 
@@ -18,6 +25,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+ATTENTION_BACKENDS = ("chunked", "splash", "triton")
 QUERY_BLOCK = 128  # queries at a time, at least
 MAX_BLOCKS = 8  # the blocks are unrolled, so their number is bounded
 MASKED = -1e30  # finite: a masked score must never make a NaN out of (-inf) - (-inf)
@@ -30,6 +38,11 @@ class Keys(NamedTuple):
     v_BxGxCxK: jax.Array
     segments_BxC: jax.Array
     positions_BxC: jax.Array
+
+
+def default_attention() -> str:
+    """What suits the devices of this process."""
+    return {"tpu": "splash", "gpu": "triton"}.get(jax.default_backend(), "chunked")
 
 
 def self_attend(

@@ -22,12 +22,13 @@ EXCHANGES = ("padded", "ragged")
 
 @dataclass(frozen=True, eq=False)
 class Parallel:
-    """Names of mesh axes ("" or (): not split), and how experts are run."""
+    """Names of mesh axes ("" or (): not split), and how attention and experts are run."""
 
     tokens: tuple[str, ...] = ()  # every axis over which tokens are split
     sequence: str = ""  # the one of them that cuts rows into stretches
     expert: str = ""
     gathers: Params = field(default_factory=dict)  # tree like the parameters: axes to gather over; empty: all are whole
+    attention: str = ""  # backend of attention over rows; "": what suits the device and the rows' shape
     grouped: str = ""  # backend of the grouped matmul; "": what suits the device
     exchange: str = "padded"  # of rows between experts; "ragged" sends no padding, where the compiler has it
     capacity: float = 0.5  # rows of a round of the exchange, as a share of what even routing would send

@@ -19,6 +19,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
+from mlexpert.model import attention_splash, attention_triton, backends
 from mlexpert.model.attention import Keys, self_attend
 from mlexpert.model.attention_chunked import chunked_attend
 from mlexpert.model.delta_rule import CHUNK, Tokens, prepare, rows_of, sweep
@@ -38,16 +39,23 @@ def attend_rows(
     positions_BxT: jax.Array,
     parallel: Parallel,
 ) -> jax.Array:
-    """Attention of packed rows over themselves, [B, T, H, K], T being the device's own stretch."""
-    if not parallel.sequence and q_BxTxHxK.shape[1] <= WHOLE_LENGTH:
-        return self_attend(q_BxTxHxK, k_BxGxTxK, v_BxGxTxK, segments_BxT, positions_BxT)
-    keys = Keys(k_BxGxTxK, v_BxGxTxK, segments_BxT, positions_BxT)
+    """Attention of packed rows over themselves, [B, T, H, K], T being the device's own stretch.
+
+    Raises ValueError for an unknown backend, or rows that the one asked for cannot take."""
+    length, start, keys = q_BxTxHxK.shape[1], 0, Keys(k_BxGxTxK, v_BxGxTxK, segments_BxT, positions_BxT)
     if parallel.sequence:
         axes = (2, 2, 1, 1)
         gathered = (
             jax.lax.all_gather(x, parallel.sequence, axis=i, tiled=True) for x, i in zip(keys, axes, strict=True)
         )
-        keys = Keys(*gathered)
+        start, keys = jax.lax.axis_index(parallel.sequence) * length, Keys(*gathered)
+    backend = backends.attention(parallel.attention, q_BxTxHxK.shape, keys.k_BxGxCxK.shape).name
+    if backend == "splash":
+        return attention_splash.attend(q_BxTxHxK, segments_BxT, positions_BxT, keys, start=start)
+    if backend == "triton":
+        return attention_triton.attend(q_BxTxHxK, segments_BxT, positions_BxT, keys, start=start)
+    if not parallel.sequence and length <= WHOLE_LENGTH:
+        return self_attend(q_BxTxHxK, k_BxGxTxK, v_BxGxTxK, segments_BxT, positions_BxT)
     return chunked_attend(q_BxTxHxK, segments_BxT, positions_BxT, keys)
 
 

@@ -48,18 +48,19 @@ class TrainState:
 @dataclass(frozen=True)
 class StepShape:
     """`rows` of a micro-batch; `chunk` entries of the vocabulary whose logits exist at once; `mesh` None: one device.
-    The others say how experts run (see model/parallel.py)."""
+    The others say how attention and experts run (see model/parallel.py)."""
 
     rows: int = 4
     chunk: int = 4096
     mesh: Mesh | None = None
+    attention: str = ""
     grouped: str = ""
     exchange: str = "padded"
     capacity: float = 0.5
 
     def placement(self, config: ModelConfig) -> spread.Placement:
-        choices = dict(grouped=self.grouped, exchange=self.exchange, capacity=self.capacity)
-        return spread.placement(config, self.mesh, **choices)
+        kernels = dict(attention=self.attention, grouped=self.grouped)
+        return spread.placement(config, self.mesh, exchange=self.exchange, capacity=self.capacity, **kernels)
 
 
 class Micro(NamedTuple):

@@ -15,6 +15,10 @@ from mlexpert.model.sharding import MeshShape
 
 PRESETS = {"qwen3_moe": "micro", "qwen3_5_moe": "micro_hybrid"}
 TARGETS = {"v5e:2x4": "libtpu", "v5p:2x2x2": "libtpu", "v6e:2x4": "libtpu", "h200x8": "jax-cuda13-plugin"}
+# Of attention, forward and both gradients, and one of the grouped matmul: by the names that the compiler's text has.
+TPU_KERNELS = {f"splash_mha_{name}" for name in ("fwd_segmented_residuals", "dq_segmented_no_residuals",
+                                                 "dkv_segmented_no_residuals")} | {"ragged-dot-none"}  # fmt: skip
+GPU_KERNELS = {"attention", "attention_dq", "attention_dkv", "grouped_matmul"}
 RAGGED = {("v5p:2x2x2", "qwen3_moe"), ("h200x8", "qwen3_moe")}  # rows travel to their experts without padding
 SHAPE = MeshShape(fsdp=2, sequence=2, expert=2)
 
@@ -24,7 +28,7 @@ def request(target, family, **fields):
     known = targets.parse(target)
     if known.compiler == "cpu":
         pytest.skip(f"NOT COMPILED for {target}: {TARGETS[target]} is not installed; `make test-compile` installs it")
-    overrides = dict(n_experts=8, dtype="bfloat16", remat="layer", vocab_size=512)
+    overrides = dict(n_experts=8, head_dim=64, dtype="bfloat16", remat="layer", vocab_size=512)
     asked = Request(target, known.compiler, PRESETS[family], SHAPE.sizes, 4, 256, 256, 4, 0.5, overrides=overrides)
     return dataclasses.replace(asked, **fields)
 
@@ -40,11 +44,21 @@ def test_a_step_forward_and_backward_compiles(target, family):
     exchange = "ragged" if (target, family) in RAGGED else "padded"
     found = compiled(request(target, family, programs=("add",), exchange=exchange))["add"]
     assert found.arguments > 0 and found.temporaries > 0
+    assert (GPU_KERNELS if target == "h200x8" else TPU_KERNELS) <= set(found.kernels)
 
 
 def test_the_other_programs_of_a_step_compile():
     found = compiled(request("v5e:2x4", "qwen3_moe", programs=("score", "update")))
     assert list(found) == ["score", "update"] and found["update"].arguments > found["score"].arguments > 0
+    assert "splash_mha_fwd_segmented_no_residuals" in found["score"].kernels and found["update"].kernels == ()
+
+
+def test_other_kernels_than_the_usual_ones_can_be_asked_for():
+    """So the assertions about kernels can fail."""
+    found = compiled(request("v5e:2x4", "qwen3_moe", programs=("score",), attention="chunked"))["score"]
+    assert not [name for name in found.kernels if name.startswith("splash")] and "ragged-dot-none" in found.kernels
+    with pytest.raises(CompileError, match="splash attention: 96 queries of a row are no multiple of 128"):
+        compiled(request("v5e:2x4", "qwen3_moe", programs=("score",), attention="splash", length=192))
 
 
 def test_what_a_chip_cannot_hold_is_refused():

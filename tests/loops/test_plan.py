@@ -74,6 +74,20 @@ def test_a_step_of_the_large_model_by_hand(tmp_path, capsys):
         assert row in shown, row
 
 
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        (dict(seq_len=128), "attention splash; grouped matmul ragged_dot"),
+        (dict(seq_len=64), "attention chunked (not splash: 64 queries of a row are no multiple of 128); grouped"),
+        (dict(seq_len=128, attention="chunked"), "attention chunked (as asked, not splash); grouped matmul ragged_dot"),
+        (dict(seq_len=128, target="h200x4", grouped="blocked"), "grouped matmul blocked (as asked, not triton)"),
+    ],
+)
+def test_kernels_are_said(tmp_path, capsys, fields, said):
+    found = planned(tmp_path, "micro", **dict(target="v5e:2x2", mesh="fsdp=4") | fields)
+    assert f"kernels: attention {found['attention']}" in (shown := capsys.readouterr().out) and said in shown
+
+
 def test_what_does_not_fit_is_said(tmp_path, capsys):
     planned(tmp_path, "qwen3_8b", target="v5e:1x1", seq_len=4096)
     shown = capsys.readouterr().out
@@ -90,7 +104,7 @@ def test_without_its_compiler_a_plan_is_called_an_estimate(tmp_path, capsys, mon
     asked = []
     monkeypatch.setattr(compiling, "compile_elsewhere", lambda request: asked.append(request) or FOUND)
     found = planned(tmp_path, "micro", target="v5e:2x2", seq_len=64, compile="auto")
-    assert asked[0].compiler == "cpu"
+    assert (asked[0].compiler, asked[0].attention, asked[0].grouped) == ("cpu", "chunked", "blocked")
     assert "an estimate for v5e:2x2" in found["compiler"] and "an estimate for v5e:2x2" in capsys.readouterr().out
 
 
@@ -162,6 +176,12 @@ def test_devices_that_nobody_knows(name):
         (dict(mesh="sequence=8", seq_len=100), MeshError, r"1 rows of 100 positions do not divide"),
         (dict(mesh="fsdp=8", rows=4), MeshError, r"4 rows of 64 positions do not divide"),
         (dict(target="cpux7"), MeshError, "no mesh of 7 devices divides micro"),
+        (dict(target="v5e:2x4", attention="splash"), ConfigError, "attention='splash', seq_len=64: .* multiple of 128"),
+        (
+            dict(target="v5e:2x4", attention="triton"),
+            ConfigError,
+            "attention='triton' runs on gpu, not on tpu",
+        ),
     ],
 )
 def test_meshes_that_do_not_divide_say_what_would(tmp_path, fields, error, said):

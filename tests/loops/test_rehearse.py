@@ -33,7 +33,8 @@ def test_two_meshes_take_the_same_steps(tmp_path, capsys):
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
     shown = capsys.readouterr().out
     assert "micro on 8 x cpu, 1 processes, mesh fsdp=2 sequence=2 expert=2" in shown
-    assert "rows travel padded" in shown and "(with compiling)" in shown and "GiB a device" in shown
+    assert "; attention chunked; grouped matmul blocked; rows travel padded" in shown
+    assert "(with compiling)" in shown and "GiB a device" in shown
 
 
 @pytest.mark.parametrize(
@@ -43,6 +44,8 @@ def test_two_meshes_take_the_same_steps(tmp_path, capsys):
         (dict(mesh="expert=8"), MeshError, "its 'expert' axis of 4 does not divide by 8"),
         (dict(mesh="fsdp=8", rows=3), MeshError, "3 rows of 16 positions do not divide; take rows in multiples of 8"),
         (dict(mesh="pipe=8"), ConfigError, "mesh='pipe=8'"),
+        (dict(mesh="fsdp=8", attention="splash"), ConfigError, "attention='splash' runs on tpu, not on cpu"),
+        (dict(mesh="fsdp=8", grouped="triton"), ConfigError, "grouped='triton' runs on gpu, not on cpu"),
     ],
 )
 def test_what_cannot_be_rehearsed(tmp_path, fields, error, said):
