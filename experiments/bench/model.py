@@ -3,9 +3,9 @@
     python -m experiments.bench.model [--torch_python=PYTHON] [--rounds=7] [--threads=N] [--json=FILE]
 
 Prints a table. Both sides have the same weights (ours, saved as a folder that transformers opens), the same ids, the
-same optimizer, float32 and the same processors, and take turns; before anything is timed they must give the same loss
-and, decoding greedily, the same tokens. PYTHON is one with torch, see third_party/transformers_bench; without it, as
-without a GPU, the lines that need it say so. Under six minutes on two cores.
+same optimizer, float32, the same processors, memory in huge pages, and take turns; before anything is timed they must
+give the same loss and, decoding greedily, the same tokens. PYTHON is one with torch (third_party/transformers_bench);
+without it, as without a GPU, the lines that need it say so. Under six minutes on two cores.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ import jax
 import numpy as np
 from absl import app, flags
 
-from experiments.bench import heap, model_gpu, model_grouped, model_ours
+from experiments import huge_pages
+from experiments.bench import model_gpu, model_grouped, model_ours
 from experiments.bench.model_torch import TorchError, TorchSide
 from experiments.bench.turns import Line, in_turns, machine, print_table
 from mlexpert.model import hf
@@ -36,7 +37,6 @@ TORCH = flags.DEFINE_string("torch_python", "", "A Python with torch and transfo
 COMPILE = flags.DEFINE_bool("torch_compile", False, "The other side's forward pass through torch.compile (minutes).")
 ROUNDS = flags.DEFINE_integer("rounds", 7, "Turns of every side.", lower_bound=1)
 THREADS = flags.DEFINE_integer("threads", 0, "Processors of either side; 0: all that this process may use.")
-HEAP = flags.DEFINE_bool("keep_heap", False, "Our side keeps the memory that it frees (see heap.py).")
 JSON = flags.DEFINE_string("json", "", "File for the numbers.")
 
 ROWS, LENGTH = 8, 256  # of an update
@@ -167,8 +167,6 @@ async def measured() -> list[Line]:
 def main(_: list[str]) -> None:
     if THREADS.value:  # before JAX counts them; the other process inherits
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: THREADS.value])
-    if HEAP.value:
-        heap.keep()
     before = machine()
     try:
         lines = asyncio.run(measured())
@@ -186,4 +184,5 @@ def _load() -> object:
 
 
 if __name__ == "__main__":
+    huge_pages.use()
     app.run(main)

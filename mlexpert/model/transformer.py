@@ -2,7 +2,8 @@
 
 `hidden` reads whole packed rows (training); `extend` appends tokens to the slots of a cache (prefill and decoding).
 They run the same layers and differ only in the past that a mixer may see. One scan runs the repetitions of the layer
-pattern, so compile time does not grow with depth.
+pattern, so compile time does not grow with depth; where a few layers keep all that the backward pass needs, they are
+unrolled, as a scan would copy it together and apart again.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from mlexpert.model.parallel import ALONE, Parallel, embed, fetch
 from mlexpert.model.rotary import Table, rotary_table, rotate
 from mlexpert.model.sequence import attend_rows
 from mlexpert.model.weights import Params
+
+SHALLOW = 8  # at most so many repetitions are unrolled
 
 
 @flax.struct.dataclass
@@ -92,7 +95,9 @@ def hidden_and_routing(
 
     replay = None if replay_LxBxTxK is None else replay_LxBxTxK.reshape(config.n_blocks, -1, *replay_LxBxTxK.shape[1:])
     start_BxTxD = embed(params["embedding"], tokens_BxT, parallel)
-    x_BxTxD, routing = jax.lax.scan(step, start_BxTxD, (params["blocks"], replay))
+    # Layers that are computed again are not unrolled: the compiler would find both computations, and keep the first.
+    unroll = config.remat == "none" and config.n_blocks <= SHALLOW
+    x_BxTxD, routing = jax.lax.scan(step, start_BxTxD, (params["blocks"], replay), unroll=unroll)
     routing = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), routing)
     return norm(x_BxTxD, params["final_norm"], config), routing
 

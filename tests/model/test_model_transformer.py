@@ -72,7 +72,7 @@ def test_prefill_in_chunks_then_decoding_equals_the_full_forward(config):
         out, cache = extend(values, config, cache, chunk, jnp.full(3, start), jnp.full(3, width))
         got.append(out)
         start += width
-    np.testing.assert_allclose(jnp.concatenate(got, axis=1), want, atol=3e-5)
+    np.testing.assert_allclose(jnp.concatenate(got, axis=1), want, atol=5e-5)
 
 
 @ALL
