@@ -2,8 +2,8 @@
 
 A compiled step allocates its temporaries, hundreds of megabytes, and frees them at its end; the C library gives so
 large a piece back to the kernel, which hands it out again page by page, each one zeroed. In huge pages that is a
-hundredth of the faults, on CPUs a fifth of a training step. glibc (2.35 and later) reads the setting when a process
-starts, so the process starts once more; where the kernel or the C library does not know it, nothing changes.
+hundredth of the faults; on CPUs a training step takes a sixth less. glibc (2.35 and later) reads the setting when a
+process starts, so the process starts once more; where kernel or C library do not know it, nothing changes.
 """
 
 import os

@@ -25,7 +25,7 @@ import numpy as np
 from absl import app, flags
 
 from experiments import huge_pages
-from experiments.bench import model_gpu, model_grouped, model_ours
+from experiments.bench import model_gpu, model_grouped, model_ours, model_products
 from experiments.bench.model_torch import TorchError, TorchSide
 from experiments.bench.turns import Line, in_turns, machine, print_table
 from mlexpert.model import hf
@@ -160,7 +160,7 @@ def _open(torch: TorchSide, folder: Path, config: ModelConfig, params: Params, a
 async def measured() -> list[Line]:
     with ExitStack() as stack:
         torch = stack.enter_context(TorchSide(TORCH.value)) if TORCH.value else None
-        lines = await both_sides(torch)
+        lines = await both_sides(torch) + await model_products.lines(ROUNDS.value, torch)
     return lines + await model_grouped.lines(ROUNDS.value) + await model_gpu.lines()
 
 

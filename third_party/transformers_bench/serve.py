@@ -21,7 +21,8 @@ class Served:
     """One model at a time: `open` replaces it."""
 
     def __init__(self) -> None:
-        self.model = self.optimizer = self.ids = None
+        self.model = self.optimizer = self.ids = self.rows = None
+        self.weights = []
         self.clip = 0.0
 
     def open(self, folder: str, threads: int, lr: float, b1: float, b2: float, eps: float, decay: float, clip: float):
@@ -81,6 +82,18 @@ class Served:
         with torch.inference_mode():
             ids = self.model.generate(self.ids, attention_mask=mask, max_new_tokens=new, **drawing)
         return {"ids": ids[:, self.ids.shape[1] :].tolist()}
+
+    def matrices(self, rows: int, count: int, d_in: int, d_out: int):
+        """What `multiply` works on, laid out as the weights of a linear layer."""
+        self.rows, self.weights = torch.randn(rows, d_in), [torch.randn(d_out, d_in) for _ in range(count)]
+        return {}
+
+    def multiply(self, repeats: int):
+        with torch.inference_mode():
+            for _ in range(repeats):
+                for weight in self.weights:
+                    torch.nn.functional.linear(self.rows, weight)
+        return {}
 
     def _backward(self) -> float:
         self.model.train()
