@@ -16,10 +16,10 @@ if not (3, 11) <= tuple(sys.version_info[:2]) < (3, 14):
     sys.exit("mlexpert needs Python 3.11, 3.12 or 3.13; this is " + sys.version.split()[0])
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from experiments import huge_pages
+from experiments import heap
 
 if __name__ == "__main__":
-    huge_pages.use()
+    heap.keep()
 # Work is parallel over episodes; threads of numerical libraries that spin while they wait would starve it.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")

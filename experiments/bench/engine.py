@@ -17,7 +17,7 @@ import jax
 import numpy as np
 from absl import app, flags
 
-from experiments import huge_pages
+from experiments import heap
 from mlexpert.model.config import preset
 from mlexpert.model.params import init
 from mlexpert.rollout.embedded import EmbeddedEngine
@@ -69,5 +69,5 @@ def main(_: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    huge_pages.use()
+    heap.keep()
     app.run(main)

@@ -3,9 +3,9 @@
     python -m experiments.bench.model [--torch_python=PYTHON] [--rounds=7] [--threads=N] [--json=FILE]
 
 Prints a table. Both sides have the same weights (ours, saved as a folder that transformers opens), the same ids, the
-same optimizer, float32, the same processors, memory in huge pages, and take turns; before anything is timed they must
-give the same loss and, decoding greedily, the same tokens. PYTHON is one with torch (third_party/transformers_bench);
-without it, as without a GPU, the lines that need it say so. Under six minutes on two cores.
+same optimizer, float32 and the same processors, and take turns; before anything is timed they must give the same loss
+and, decoding greedily, the same tokens. PYTHON is one with torch (third_party/transformers_bench); without it, as without
+a GPU, the lines that need it say so. Under six minutes on two cores.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import jax
 import numpy as np
 from absl import app, flags
 
-from experiments import huge_pages
+from experiments import heap
 from experiments.bench import model_gpu, model_grouped, model_ours, model_products
 from experiments.bench.model_torch import TorchError, TorchSide
 from experiments.bench.turns import Line, in_turns, machine, print_table
@@ -184,5 +184,5 @@ def _load() -> object:
 
 
 if __name__ == "__main__":
-    huge_pages.use()
+    heap.keep()
     app.run(main)

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import subprocess
 from pathlib import Path
 from typing import Any, Self
-
-from experiments import huge_pages
 
 SERVE = Path(__file__).resolve().parents[2] / "third_party" / "transformers_bench" / "serve.py"
 
@@ -24,11 +21,7 @@ class TorchSide:
     def __init__(self, python: str, program: Path = SERVE):
         try:
             self._process = subprocess.Popen(
-                [python, str(program)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-                env={huge_pages.NAME: huge_pages.VALUE, **os.environ},
+                [python, str(program)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
             )
         except OSError as error:
             raise TorchError(
