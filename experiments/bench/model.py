@@ -4,8 +4,8 @@
 
 Prints a table. Both sides have the same weights (ours, saved as a folder that transformers opens), the same ids, the
 same optimizer, float32 and the same processors, and take turns; before anything is timed they must give the same loss
-and, decoding greedily, the same tokens. PYTHON is one with torch (third_party/transformers_bench); without it, as without
-a GPU, the lines that need it say so. Under six minutes on two cores.
+and, decoding greedily, the same tokens. PYTHON is one with torch (third_party/transformers_bench); without it, as
+without a GPU, the lines that need it say so. Under six minutes on two cores.
 """
 
 from __future__ import annotations
