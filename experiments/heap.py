@@ -1,9 +1,9 @@
 """Memory that a program has freed stays with the process, for the next program.
 
 A compiled step allocates its temporaries, hundreds of megabytes, in one piece and frees them at its end. The C library
-gives so large a piece back to the kernel, which hands it out again page by page, zeroed: on CPUs a fifth of a small
-model's step, and more where other processes have taken the pages meanwhile. So large pieces come from the heap, the
-heap is one for all threads, and it is not trimmed. The process keeps its largest size until it ends.
+gives so large a piece back to the kernel, which hands it out again page by page, zeroed: on CPUs a good part of a small
+model's step. So large pieces come from the heap, the heap is one for all threads, and it is not trimmed. The process
+keeps its largest size until it ends.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
 """The float32 products of the dense model's MLP by either side: a step of its can be no faster than these allow.
 
-training   2,048 rows through one matrix: bound by arithmetic
-decoding   16 rows through 32 matrices of 3 MiB, one after the other: reading them counts as well
+    training   2,048 rows through one matrix: bound by arithmetic
+    decoding   16 rows through 32 matrices of 3 MiB, one after the other: reading them counts as well
+
+Matrices lie as each side keeps its weights.
 """
 
 from __future__ import annotations
