@@ -153,8 +153,9 @@ def _compile(config: Config, target: Target, shape: MeshShape, load: Load) -> tu
     attention, grouped, portable = config.attention, config.grouped, CHIPS["cpu"]
     if compiler == "cpu" and target.chip is not portable:
         attention, grouped = portable.attention, portable.grouped  # it knows no other kernels
+    on_cpu = attention or portable.attention
     how = {
-        "cpu": f"{target.devices} virtual CPU devices, attention {attention}: an estimate for {target.name}",
+        "cpu": f"{target.devices} virtual CPU devices, attention {on_cpu}: an estimate for {target.name}",
         "tpu": f"libtpu, for {target.name} itself",
         "cuda": f"XLA's compiler for {target.name} (no autotuning without the card)",
     }[compiler]
